@@ -53,7 +53,8 @@ def rows_to_put_back(
     """The rows of those that tell all that a reader has to know of their offsets.
 
     None that the log condemned: who collects it may be at it. None of a queue's own log, whose
-    letters the queue would have twice.
+    letters the queue would have twice, and no run: its messages would have other indexes where
+    some before them are lost.
     """
     return {
         key: [
@@ -73,14 +74,12 @@ def ends_of(found: dict[Key, list[FoundSegment]]) -> dict[Key, int]:
 
 
 def _telling(files: Files, topic: Topic, segment: FoundSegment) -> Sequence[Row]:
-    """The row of a segment; none where a schema is lost, or which records it lacks."""
+    """The row of a segment; none of a run, or where a schema is lost, or which records it lacks."""
     row = segment.row_of(topic.layout())
-    if row is None or segment.begun or row.in_run != topic.settings.keyed:
+    if row is None or row.in_run:
         return ()
-    missing = row.end_offset - row.base_offset - row.rows
-    if missing and (row.in_run or _is_cut(files, segment, row)):
-        return ()
-    return (row,)
+    is_dense = row.rows == row.end_offset - row.base_offset
+    return (row,) if is_dense or not _is_cut(files, segment, row) else ()
 
 
 def _is_cut(files: Files, segment: FoundSegment, row: Row) -> bool:

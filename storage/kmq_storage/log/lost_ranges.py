@@ -78,7 +78,7 @@ def _fits(topic: Topic, lost: CutOut, row: Row) -> bool:
     start = max(lost.gap.start, part.start)
     if not start < row.end_offset <= lost.gap.end:
         return False
-    if row.base_offset < start and (start > part.start or topic.settings.keyed):
+    if row.base_offset < start and start > part.start:
         return False
     begin = max(row.base_offset, start)
     is_known = any(True for _ in index.rows(begin, row.end_offset))
