@@ -44,21 +44,19 @@ _TARGETS = {
 
 def rows_of_columns(
     values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
+    keys: Sequence[bytes | None],
     timestamps: npt.NDArray[np.int64],
     extras: Mapping[int, WaitingExtras],
 ) -> Rows:
     """Rows from parallel lists; timestamps are UTC microseconds, extras go by row."""
-    if keys is not None:
-        made = packed_batch(values, keys, timestamps, extras)
-        if made is not None:
-            return Rows(*made)
+    made = packed_batch(values, keys, timestamps, extras)
+    if made is not None:
+        return Rows(*made)
     count = len(values)
     columns = {"value": pa.array(values, pa.binary())}
-    if keys is not None:
-        key_column = pa.array(keys, pa.binary())
-        if key_column.null_count < count:
-            columns["key"] = key_column
+    key_column = pa.array(keys, pa.binary())
+    if key_column.null_count < count:
+        columns["key"] = key_column
     sizes = sum(binary_lengths(column) for column in columns.values())
     chosen = None
     if extras:

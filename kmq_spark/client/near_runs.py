@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.few_records import Part
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 #: At most so many records that nobody asked for are read between two runs.
 _BETWEEN = 8
@@ -46,8 +52,7 @@ def held_parts(runs: Sequence[Run], part: Part) -> Iterator[Part]:
         return
     part = part.as_slice()
     offsets = part.offsets()
-    firsts, rows, _ = np.array([run[2:] for run in runs], np.int64).T
-    at = np.searchsorted(firsts, offsets, "right") - 1
+    at, (firsts, rows, _) = _placed(runs, offsets)
     held = np.flatnonzero((at >= 0) & (offsets < (firsts + rows)[at]))
     if part.batch.nbytes <= _COPIED * part.rows:
         yield part.taken(held)
@@ -64,6 +69,11 @@ def deliveries_in(runs: Sequence[Run], part: Part) -> list[int]:
     """The number of the delivery of each record of a slice, of which all are in these runs."""
     if len(runs) == 1:
         return [runs[0].delivery] * part.rows
-    firsts, _, numbers = np.array([run[2:] for run in runs], np.int64).T
-    at = np.searchsorted(firsts, part.as_slice().offsets(), "right") - 1
+    at, (_, _, numbers) = _placed(runs, part.as_slice().offsets())
     return list(numbers[at].tolist())
+
+
+def _placed(runs: Sequence[Run], offsets: _Numbers) -> tuple[npt.NDArray[np.intp], _Numbers]:
+    """Of each offset the last run that begins up to it; firsts, rows and deliveries of the runs."""
+    columns = np.array([run[2:] for run in runs], np.int64).T
+    return np.searchsorted(columns[0], offsets, "right") - 1, columns

@@ -43,27 +43,27 @@ cdef inline bint _put_piece(_Out* out, const char* data, Py_ssize_t length) noex
     return length <= MOST and _put(out, &short, 4) and _put(out, data, length)
 
 
+cdef const char* _utf8(object text, Py_ssize_t* length) noexcept:
+    """The bytes of a text; NULL for what is none, or has halves of characters."""
+    if not PyUnicode_CheckExact(text):
+        return NULL
+    cdef const char* data = PyUnicode_AsUTF8AndSize(text, length)
+    if data == NULL:
+        PyErr_Clear()
+    return data
+
+
 cdef bint _put_text(_Out* out, object text):
     cdef Py_ssize_t length
-    if not PyUnicode_CheckExact(text):
-        return False
-    cdef const char* data = PyUnicode_AsUTF8AndSize(text, &length)
-    if data == NULL:  # it has halves of characters
-        PyErr_Clear()
-        return False
-    return _put_piece(out, data, length)
+    cdef const char* data = _utf8(text, &length)
+    return data != NULL and _put_piece(out, data, length)
 
 
 cdef bint _is_unlike(object value, bytes letters):
     """Whether it is text that begins with none of these, which are ASCII."""
     cdef Py_ssize_t length
-    if not PyUnicode_CheckExact(value):
-        return False
-    cdef const char* data = PyUnicode_AsUTF8AndSize(value, &length)
-    if data == NULL:
-        PyErr_Clear()
-        return False
-    return begins_unlike(data, length, letters)
+    cdef const char* data = _utf8(value, &length)
+    return data != NULL and begins_unlike(data, length, letters)
 
 
 cdef bint _put_bytes(_Out* out, object value):

@@ -49,11 +49,7 @@ class Rows:
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> Rows:
         """Only the rows of this mask."""
-        chosen = (
-            self.chosen
-            if self.chosen is None or isinstance(self.chosen, int)
-            else self.chosen[rows]
-        )
+        chosen = self.chosen[rows] if isinstance(self.chosen, np.ndarray) else self.chosen
         batch = self.batch.filter(pa.array(rows))
         return Rows(batch, self.sizes[rows], chosen, self.schema_version)
 
@@ -183,14 +179,12 @@ def _records(topic: Topic, partition: int, rows: Rows) -> PartitionRecords:
     size = int(sizes.sum())
     average = max(size // max(len(sizes), 1), 1)
     step = max(1, min(limits.BATCH_ROWS_MAX, limits.STAGED_BATCH_BYTES // average))
-    if batch.num_rows <= step:
-        return PartitionRecords(
-            topic.name, topic.id, partition, (SizedBatch(batch, size),), rows.schema_version
+    batches: tuple[SizedBatch, ...] = (SizedBatch(batch, size),)
+    if batch.num_rows > step:
+        batches = tuple(
+            SizedBatch(batch.slice(start, step), int(sizes[start : start + step].sum()))
+            for start in range(0, batch.num_rows, step)
         )
-    batches = tuple(
-        SizedBatch(batch.slice(start, step), int(sizes[start : start + step].sum()))
-        for start in range(0, batch.num_rows, step)
-    )
     return PartitionRecords(topic.name, topic.id, partition, batches, rows.schema_version)
 
 

@@ -85,9 +85,13 @@ def packed_extras(
 
 def plain_among(extras: Mapping[int, WaitingExtras]) -> dict[int, PlainExtras]:
     """Those that aren't packed, and may have what few records have."""
-    if {*map(type, extras.values())} <= {bytes}:  # most often
+    if _are_packed(extras):  # most often
         return {}
     return {row: each for row, each in extras.items() if not isinstance(each, bytes)}
+
+
+def _are_packed(extras: Mapping[int, WaitingExtras]) -> bool:
+    return {*map(type, extras.values())} <= {bytes}
 
 
 def unpacked(extras: WaitingExtras) -> PlainExtras:
@@ -105,7 +109,7 @@ def packed_batch(
     extras: Mapping[int, WaitingExtras],
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int32] | int | None] | None:
     """What `packed_rows.batch` makes of rows; None where they are for the way in Python."""
-    if packing is None or plain_among(extras):
+    if packing is None or not _are_packed(extras):
         return None
     rows = map(extras.get, range(len(values)), repeat(_NOTHING)) if extras else ()
     found: Any = packed_rows.batch(values, keys, times, list(rows))

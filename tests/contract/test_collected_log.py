@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 
 import pytest
 
@@ -304,23 +305,6 @@ def _after(lsn: int) -> list[str]:
             takes_what_was_collected_for_void,
             test_a_commit_that_was_collected_before_its_writer_heard_of_it_is_stored_once,
         ),
-    ],
-)
-def test_a_mistake_that_is_planted_in_judging_an_upload_is_found(
-    bucket: MemoryBucket,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
-    mutant: Mutant,
-    test: Callable[..., None],
-):
-    mutant(monkeypatch)
-    with pytest.raises(AssertionError):
-        test(bucket, clock, monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("mutant", "test"),
-    [
         (
             forgets_that_names_are_free_again,
             test_a_writer_that_slept_while_its_next_name_was_collected_commits_at_the_end,
@@ -335,6 +319,7 @@ def test_a_mistake_that_is_planted_there_is_found(
     mutant: Mutant,
     test: Callable[..., None],
 ):
+    fixtures = {"bucket": bucket, "clock": clock, "monkeypatch": monkeypatch}
     mutant(monkeypatch)
     with pytest.raises(AssertionError):
-        test(bucket, clock)
+        test(**{name: fixtures[name] for name in signature(test).parameters})

@@ -87,13 +87,18 @@ class Fuzz:
         return BucketFiles(self.bucket)
 
     def _send(self, store: kmq.Store) -> None:
-        partition = self.rng.randrange(PARTITIONS)
-        values = [b"%d" % self.rng.getrandbits(60) for _ in range(self.rng.randrange(1, 5))]
+        partition, values = self._drawn()
         with store.producer() as producer:
             sent = [producer.send(self.topic, value, partition=partition) for value in values]
             for value, each in zip(values, sent, strict=True):
                 self._give(partition, each.result(10).offset, value)
         self.log.append(f"{len(values)} records to {partition} up to {each.result().offset}")
+
+    def _drawn(self) -> tuple[int, list[bytes]]:
+        partition = self.rng.randrange(PARTITIONS)
+        return partition, [
+            b"%d" % self.rng.getrandbits(60) for _ in range(self.rng.randrange(1, 5))
+        ]
 
     def _give(self, partition: int, offset: int, value: bytes) -> None:
         if (partition, offset) in self.given:

@@ -17,7 +17,7 @@ import kmq_spark as kmq
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.local import LocalDisk
-from tests.damage.bucket_fuzz import PARTITIONS, Fuzz, main
+from tests.damage.bucket_fuzz import Fuzz, main
 from tests.support.damage import flip
 from tests.support.engine import Sent, send_rows
 from tests.support.storage import open_log
@@ -52,8 +52,7 @@ class DiskFuzz(Fuzz):
         if self.rng.random() < 0.7:
             super()._send(store)
             return
-        partition = self.rng.randrange(PARTITIONS)
-        values = [b"%d" % self.rng.getrandbits(60) for _ in range(self.rng.randrange(1, 5))]
+        partition, values = self._drawn()
         rows = [Sent(None, value) for value in values]
         sent = send_rows(store.log, self.topic, rows, partition=partition, staged=True)
         (entry,) = (entry for entry in sent.entries if isinstance(entry, RecordsEntry))
