@@ -15,7 +15,12 @@ from dataclasses import dataclass
 TASK_BYTES_MIN = 4 << 20
 
 #: Above this a task is split, though its partition is only one; Spark cuts files so, too.
-TASK_BYTES_MAX = 128 << 20
+TASK_BYTES_SPLIT = 128 << 20
+
+#: So many for each core even out what some take longer; more only cost their starts, so tasks are
+#: larger instead, up to `TASK_BYTES_MAX`.
+TASKS_PER_CORE = 4
+TASK_BYTES_MAX = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -82,4 +87,8 @@ def at_most(ranges: Iterable[OffsetRange], max_records: int | None) -> list[Offs
 def task_count(total_bytes: int, cores: int, largest: int | None = None) -> int:
     """How many tasks a read deserves: one when tiny, then one per core, then by size."""
     by_cores = min(total_bytes // TASK_BYTES_MIN, cores)
-    return max(by_cores, math.ceil(total_bytes / (largest or TASK_BYTES_MAX)), 1)
+    by_size = math.ceil(total_bytes / (largest or TASK_BYTES_MAX))
+    if largest is None:
+        split = math.ceil(total_bytes / TASK_BYTES_SPLIT)
+        by_size = max(by_size, min(split, TASKS_PER_CORE * cores))
+    return max(by_cores, by_size, 1)

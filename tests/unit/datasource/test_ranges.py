@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kmq_spark.datasource.planning.ranges import (
     TASK_BYTES_MAX,
     TASK_BYTES_MIN,
+    TASK_BYTES_SPLIT,
     OffsetRange,
     at_most,
     divide,
@@ -129,21 +130,23 @@ def test_a_wish_for_more_tasks_than_records_gives_one_record_to_each_task() -> N
 
 
 @pytest.mark.parametrize(
-    ("total_bytes", "partitions", "tasks"),
+    ("total_bytes", "cores", "tasks"),
     [
         (0, 12, 1),
         (TASK_BYTES_MIN - 1, 12, 1),
         (3 * TASK_BYTES_MIN, 12, 3),
         (12 * TASK_BYTES_MIN, 12, 12),
-        (TASK_BYTES_MAX, 1, 1),
-        (TASK_BYTES_MAX + 1, 1, 2),
-        (100 * TASK_BYTES_MAX, 12, 100),
+        (TASK_BYTES_SPLIT, 1, 1),
+        (TASK_BYTES_SPLIT + 1, 1, 2),
+        (40 * TASK_BYTES_SPLIT, 12, 40),
+        (100 * TASK_BYTES_SPLIT, 12, 48),
+        (48 * TASK_BYTES_MAX + 1, 12, 49),
     ],
 )
-def test_tasks_are_few_when_tiny_one_per_partition_and_more_when_large(
-    total_bytes: int, partitions: int, tasks: int
+def test_tasks_are_few_when_tiny_one_per_core_then_four_and_more_when_they_would_be_huge(
+    total_bytes: int, cores: int, tasks: int
 ) -> None:
-    assert task_count(total_bytes, partitions) == tasks
+    assert task_count(total_bytes, cores) == tasks
 
 
 def test_who_asks_for_larger_tasks_gets_fewer_but_one_for_each_core() -> None:
