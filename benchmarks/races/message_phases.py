@@ -77,9 +77,9 @@ def send_batches(task: Task) -> Took:
     meter = Meter()
     with _store(task.path).producer() as producer, meter.timing():
         for first in range(0, task.each, _TOGETHER):
-            counters = np.arange(first, min(first + _TOGETHER, task.each))
+            behind = min(first + _TOGETHER, task.each)
             for number, name in enumerate(NAMES):
-                rows = batch(number, task.number, counters)
+                rows = batch(number, task.number, first, behind)
                 if _is_queue(number):
                     producer.send_arrow_to_queue(name, rows)
                 else:
@@ -111,7 +111,7 @@ def expect(rows: pa.RecordBatch, name: int, expected: _Numbers) -> None:
         assert (counters[found] == np.arange(first, behind)).all(), "a counter"
         dense = found[-1] - found[0] + 1 == len(found)
         part = rows.slice(found[0], len(found)) if dense else rows.take(pa.array(found))
-        assert same(part, batch(name, producer, np.arange(first, behind))), "a content"
+        assert same(part, batch(name, producer, first, behind)), "a content"
         expected[producer] = behind
 
 

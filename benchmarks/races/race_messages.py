@@ -25,6 +25,8 @@ BODY, TRACE, OFFSET, WEIGHT = 100, "TraceId", "PRO_OFFSET", "weight"
 NAMES = [f"QUEUE_{n // 10}" if n % 10 == 9 else f"TOPIC_{n - n // 10}" for n in range(100)]
 _LABEL, _DIGITS, _HEAD = b"PRODUCER_%02d_", 10, BODY - 2
 _POOL = np.frombuffer(np.random.default_rng(2017).bytes(76 << 12), np.uint8).reshape(-1, 76)
+#: Ranges of counters of which something is kept.
+_KEPT = 32
 _FILLERS = [row.tobytes() for row in _POOL]
 
 
@@ -52,13 +54,27 @@ def trace(counter: int) -> str:
     return f"t{counter:010}"
 
 
-def batch(name: int, producer: int, counters: _Numbers) -> pa.RecordBatch:
-    """Messages in the columns that are sent."""
-    bodies = np.empty((len(counters), BODY), np.uint8)
-    bodies[:, :_HEAD] = heads(producer, counters)
+def batch(name: int, producer: int, first: int, behind: int) -> pa.RecordBatch:
+    """Messages with these counters in the columns that are sent.
+
+    What does not follow from the name is made once: so the time of the race is the queue's.
+    """
+    bodies = np.empty((behind - first, BODY), np.uint8)
+    bodies[:, :_HEAD] = _heads(producer, first, behind)
     bodies[:, _HEAD:] = np.frombuffer(tail(name), np.uint8)
-    columns = [_fixed(bodies), _headers(counters), _properties(counters)]
+    columns = [_fixed(bodies), *_extras(first, behind)]
     return pa.RecordBatch.from_arrays(columns, ["value", "headers", "properties"])
+
+
+@lru_cache(maxsize=_KEPT)
+def _heads(producer: int, first: int, behind: int) -> npt.NDArray[np.uint8]:
+    return heads(producer, np.arange(first, behind))
+
+
+@lru_cache(maxsize=_KEPT)
+def _extras(first: int, behind: int) -> tuple[pa.Array, pa.Array]:
+    counters = np.arange(first, behind)
+    return _headers(counters), _properties(counters)
 
 
 def whose(values: pa.Array) -> tuple[_Numbers, _Numbers]:
@@ -124,14 +140,19 @@ def _bounds(count: int, each: int) -> pa.Array:
     return pa.array(np.arange(0, count * each + 1, each, np.int32))
 
 
-_POWERS = 10 ** np.arange(_DIGITS - 1, -1, -1)
+_FIVE = np.arange(10**5)[:, None] // 10 ** np.arange(4, -1, -1) % 10
+#: The five digits of each number that has no more.
+_DIGITS_OF = (_FIVE + ord("0")).astype(np.uint8)
 
 
 def _digits(numbers: _Numbers) -> npt.NDArray[np.uint8]:
-    found: npt.NDArray[np.uint8] = (numbers[:, None] // _POWERS % 10 + ord("0")).astype(np.uint8)
-    return found
+    halves = np.stack(np.divmod(numbers, len(_DIGITS_OF)), axis=1)
+    return _DIGITS_OF[halves].reshape(len(numbers), _DIGITS)
 
 
 def _number(digits: npt.NDArray[np.uint8]) -> _Numbers:
-    found: _Numbers = (digits.astype(np.int64) - ord("0")) @ _POWERS[-digits.shape[1] :]
+    found = np.zeros(len(digits), np.int64)
+    for column in digits.T:
+        found *= 10
+        found += column - ord("0")
     return found

@@ -69,16 +69,16 @@ def test_the_tables_of_the_races_have_the_totals_that_were_published():
     ids=["gap", "inversion", "double", "loss at the start"],
 )
 def test_what_is_not_in_order_is_found(counters: list[int], wrong: str):
-    rows = pa.concat_batches([batch(4, 7, np.array([counter])) for counter in counters])
+    rows = pa.concat_batches([batch(4, 7, counter, counter + 1) for counter in counters])
     with pytest.raises(AssertionError, match=wrong):
         message_phases.expect(rows, 4, np.zeros(message_phases.USERS, np.int64))
 
 
 @pytest.mark.parametrize("column", ["value", "headers", "properties"])
 def test_what_has_another_content_is_found(column: str):
-    right, other = batch(4, 7, np.arange(3)), batch(5, 7, np.arange(1, 4))
+    right, other = batch(4, 7, 0, 3), batch(5, 7, 1, 4)
     if column == "value":
-        other = batch(5, 7, np.arange(3))
+        other = batch(5, 7, 0, 3)
     at = right.schema.get_field_index(column)
     rows = right.set_column(at, column, other.column(column))
     with pytest.raises(AssertionError, match="content"):
@@ -98,7 +98,7 @@ def _moved(column: pa.Array, rows: list[int]) -> pa.Array:
     ("column", "bounds"), [("headers", [0, 2, 2, 3]), ("properties", [0, 1, 4, 6])]
 )
 def test_what_stands_on_a_neighbours_row_is_found(column: str, bounds: list[int]):
-    right = batch(4, 7, np.arange(3))
+    right = batch(4, 7, 0, 3)
     at = right.schema.get_field_index(column)
     rows = right.set_column(at, column, _moved(right.column(column), bounds))
     with pytest.raises(AssertionError, match="content"):
@@ -107,7 +107,7 @@ def test_what_stands_on_a_neighbours_row_is_found(column: str, bounds: list[int]
 
 @pytest.mark.parametrize("column", ["headers", "properties"])
 def test_rows_are_those_that_were_sent_wherever_they_stand_in_a_batch(column: str):
-    rows = batch(4, 7, np.arange(5)).slice(2, 2)
+    rows = batch(4, 7, 0, 5).slice(2, 2)
     expected = np.full(message_phases.USERS, 2)
     assert rows.column(column).offset == 2
     message_phases.expect(rows, 4, expected)
