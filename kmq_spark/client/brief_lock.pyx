@@ -26,7 +26,3 @@ cdef class BriefLock:
 
     def __exit__(self, *raised):
         self.taken = False
-
-    def locked(self):
-        """Whether somebody has it."""
-        return self.taken

@@ -18,8 +18,6 @@ class Lock(Protocol):
         trace: TracebackType | None,
         /,
     ) -> object: ...
-    def locked(self) -> bool:
-        """Whether somebody has it."""
 
 
 def new_lock() -> Lock:

@@ -29,8 +29,6 @@ _CALM_NS = 1_000_000
 #: A caller this far ahead of the worker lets it catch up for a moment: what has left the
 #: processor's caches takes both of them three times as long.
 _AHEAD_BYTES, _CATCH_UP_SECONDS = 2_097_152, 0.002
-#: How long (seconds) a caller leaves the lock to who has it.
-_MOMENT = 0.00005
 #: What a caller will commit is left to it for so long.
 _LEFT_SECONDS = 0.005
 
@@ -46,12 +44,11 @@ class Pending:
         self, environment: Environment, *, linger: float, batch_bytes: int, max_bytes: int
     ) -> None:
         self._now_ns = environment.now_ns
-        self._monotonic, self._sleep = environment.monotonic, environment.sleep
+        self._monotonic = environment.monotonic
         self._linger = linger
         self._batch_bytes = batch_bytes
         self._max_bytes = self._room = max_bytes
         self._lock = new_lock()
-        self._is_locked = self._lock.locked  # found without a look-up
         #: Users' threads that wait for room, or for all to be done.
         self._sleepers = Sleepers()
         #: Records sent one by one gather here until they are taken.
@@ -93,8 +90,6 @@ class Pending:
         more = _ROW_BYTES
         if extras is not None:
             more += len(extras) if isinstance(extras, bytes) else size_among(extras)
-        while self._is_locked():  # not in line for it: to wake who is there costs more than to add
-            self._sleep(_MOMENT)
         # Calls are before it where they can be: a thread with the lock is interrupted behind one.
         with self._lock:  # no signal comes between taking it and being in here
             try:

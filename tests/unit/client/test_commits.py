@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,19 +81,6 @@ def test_who_flushes_does_not_wait_for_what_is_sent_meanwhile(monkeypatch: pytes
 
     monkeypatch.setattr(pending, "call_worker", commit_while_another_is_sent)
     assert pending.flush(0.0) == 0
-    assert len(pending) == 1
-
-
-def test_threads_that_send_do_not_stand_in_line_for_one_that_was_interrupted():
-    """Who stands in line has the lock before it runs, so each of them would cost a switch."""
-
-    def goes_on(_seconds: float) -> None:
-        pending._lock.__exit__(None, None, None)
-
-    environment = replace(SYSTEM, sleep=goes_on)
-    pending = Pending(environment, linger=30.0, batch_bytes=1000, max_bytes=1000)
-    pending._lock.__enter__()
-    pending.add("t", b"v", None, None, None)
     assert len(pending) == 1
 
 
