@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -6,5 +8,5 @@ def batch(
     values: object,
     keys: object,
     times: npt.NDArray[np.int64],
-    packed: list[bytes],
+    packed: list[Any],
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int32] | int | None] | None: ...

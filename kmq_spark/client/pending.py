@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from queue import SimpleQueue
 
+from kmq_spark.client.compiled import new_lock
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.gathered import Gathered
-from kmq_spark.client.locks import new_lock
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.sends import OnDelivery, RowSends, Sends
 from kmq_spark.client.structured import TypedValue

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kmq_spark.client.plain_values import plain_values
 from kmq_spark.client.record import Record
-from kmq_spark.client.stored_extras import StoredExtras
+from kmq_spark.client.stored_extras import stored_extras
 from kmq_storage.format.records import is_typed
 from kmq_storage.format.typed import is_own
 from kmq_storage.log.few_records import FewRecords, Part
@@ -42,7 +42,7 @@ def records_of(part: Part) -> list[Record]:
     keys, headers, properties = (
         columns.get(prefix + name) for name in ("key", "headers", "properties")
     )
-    extras, rows = StoredExtras(headers, properties), range(batch.num_rows)
+    extras, rows = stored_extras(headers, properties), range(batch.num_rows)
     return list(
         map(
             Record,

@@ -1,7 +1,4 @@
-"""Headers and properties of rows that were read, from their columns to values.
-
-By `client.unpacking` where it was compiled, which makes them when they are asked for.
-"""
+"""Headers and properties of rows that were read, from their columns to values."""
 
 from __future__ import annotations
 
@@ -12,10 +9,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_spark.client import compiled
+
 Pairs = tuple[tuple[str, Any], ...]
 
 
-class PlainStoredExtras:
+def stored_extras(headers: pa.Array | None, properties: pa.Array | None) -> StoredExtras:
+    """Those of some rows; what was compiled makes values of them when they are asked for."""
+    if not compiled.is_there:
+        return StoredExtras(headers, properties)
+    return compiled.unpacking.StoredExtras(headers, properties)
+
+
+class StoredExtras:
     """The headers and properties of some rows; of columns that are None, nobody has any."""
 
     def __init__(self, headers: pa.Array | None, properties: pa.Array | None) -> None:
@@ -78,11 +84,3 @@ def _set(values: pa.StructArray) -> list[Any]:
         for row, value in zip(rows.tolist(), member.drop_null().to_pylist(), strict=True):
             found[row] = value
     return found
-
-
-try:
-    from kmq_spark.client.unpacking import StoredExtras
-except ImportError:  # nobody compiled it: as right, and slower
-    StoredExtras = PlainStoredExtras  # type: ignore[misc, assignment]
-
-__all__ = ["PlainStoredExtras", "StoredExtras"]

@@ -87,7 +87,7 @@ cdef class _Names:
 
 @cython.no_gc  # so that tuples that hold it are not followed either
 cdef class StoredExtras:
-    """Headers and properties of rows that were read, as `client.stored_extras.PlainStoredExtras`."""
+    """Headers and properties of rows that were read, as `client.stored_extras.StoredExtras`."""
 
     cdef:
         _Stored rows_of_headers, rows_of_properties, values

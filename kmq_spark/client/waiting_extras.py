@@ -1,8 +1,8 @@
 """What records have beside key and value while they wait for their commit.
 
-Packed into bytes where `client.packing` was compiled: the garbage collector does not follow bytes,
-and they go into columns without an object for each name and value. Else as plain tuples, as does
-what few records have, and what is refused.
+Packed into bytes by `client.packing` where it was compiled: the garbage collector does not follow
+bytes, and they go into columns without an object for each name and value. Else as plain tuples, as
+does what few records have, and what is refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kmq_spark.client import compiled
 from kmq_spark.client.values import (
     Extras,
     Headers,
@@ -28,17 +29,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-packing: Any
-packed_rows: Any
-try:
-    from kmq_spark.client import packed_rows, packing
-except ImportError:  # nobody compiled them: as right, and slower
-    packing = packed_rows = None
-
 #: One record's, packed or not.
 WaitingExtras = PlainExtras | bytes
 _PARTITIONS = 2**31
-_NOTHING = b"" if packing is None else packing.pack(None, None, -1)
 
 
 def waiting_extras(
@@ -73,14 +66,13 @@ def packed_extras(
     `left_out` names headers that are not taken; `encode` makes bytes of the value of each other,
     which text is, in UTF-8, that begins with none of the letters of `unlike`.
     """
-    if packing is None:
+    if not compiled.is_there:
         return None
     if partition is None:
         partition = -1
     elif type(partition) is not int or not 0 <= partition < _PARTITIONS:
         return None
-    packed: bytes | None = packing.pack(headers, properties, partition, left_out, encode, unlike)
-    return packed
+    return compiled.packing.pack(headers, properties, partition, left_out, encode, unlike)
 
 
 def plain_among(extras: Mapping[int, WaitingExtras]) -> dict[int, PlainExtras]:
@@ -98,7 +90,7 @@ def unpacked(extras: WaitingExtras) -> PlainExtras:
     """The same parts as a plain tuple."""
     if not isinstance(extras, bytes):
         return extras
-    headers, properties, partition, size = packing.unpack(extras)
+    headers, properties, partition, size = compiled.packing.unpack(extras)
     return tuple(Extras(headers, properties, partition, size=size))
 
 
@@ -109,16 +101,15 @@ def packed_batch(
     extras: Mapping[int, WaitingExtras],
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int32] | int | None] | None:
     """What `packed_rows.batch` makes of rows; None where they are for the way in Python."""
-    if packing is None or not _are_packed(extras):
+    if not (compiled.is_there and _are_packed(extras)):
         return None
-    rows = map(extras.get, range(len(values)), repeat(_NOTHING)) if extras else ()
-    found: Any = packed_rows.batch(values, keys, times, list(rows))
-    return found  # type: ignore[no-any-return]
+    nothing = compiled.packing.pack(None, None, -1)
+    rows = map(extras.get, range(len(values)), repeat(nothing)) if extras else ()
+    return compiled.packed_rows.batch(values, keys, times, list(rows))
 
 
 def size_of(extras: WaitingExtras) -> int:
     """The bytes of headers and properties with their names; 8 of a number."""
     if isinstance(extras, bytes):
-        size: int = packing.size_of(extras)
-        return size
+        return compiled.packing.size_of(extras)
     return size_among(extras)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.client.stored_extras import StoredExtras
+from kmq_spark.client.stored_extras import StoredExtras, stored_extras
 from kmq_spark.client.values import size_of
 from kmq_spark.client.waiting_extras import WaitingExtras, packed_extras
 from kmq_spark.openmessaging.message import BytesMessage, message_id
@@ -37,7 +37,7 @@ def messages_of(batch: pa.RecordBatch) -> list[Stored]:
     """The messages of a batch of one partition."""
     topic, partition = (batch.column(name)[0].as_py() for name in ("topic", "partition"))
     offsets, bodies = (batch.column(name).to_pylist() for name in ("offset", "value"))
-    extras = StoredExtras(batch.column("headers"), batch.column("properties"))
+    extras = stored_extras(batch.column("headers"), batch.column("properties"))
     times = batch.column("timestamp").view(pa.int64()).to_pylist()
     place, beside = (repeat(topic), repeat(partition)), (repeat(extras), count())
     target = map(repeat, _target(topic))

@@ -13,17 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kmq_spark.client import compiled
 from kmq_spark.client import waiting_extras as waiting
 from kmq_spark.client.encoding import rows_of_columns
 from kmq_spark.client.routing import Rows
-from kmq_spark.client.stored_extras import PlainStoredExtras, StoredExtras
+from kmq_spark.client.stored_extras import StoredExtras, stored_extras
 from kmq_spark.client.values import checked_extras
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.stored import extras_of
 
 #: Whether it must have been, `tests/unit/client/test_without_compiler.py` asks.
-pytestmark = pytest.mark.skipif(waiting.packing is None, reason="nothing compiled it")
+pytestmark = pytest.mark.skipif(not compiled.is_there, reason="nothing compiled it")
 
 _INTS = st.integers(-(2**63), 2**63 - 1)
 _PROPERTY = st.one_of(st.booleans(), _INTS, st.floats(allow_nan=False), st.text(), st.binary())
@@ -60,7 +61,7 @@ def _in_python(rows: list[Any]) -> Rows:
     given = ((n, row[2]) for n, row in enumerate(rows) if row[2] is not None)
     extras = {n: tuple(checked_extras(*each, None)) for n, each in given}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "packing", None)
+        patch.setattr(compiled, "is_there", False)
         return _rows(rows, extras)
 
 
@@ -104,13 +105,13 @@ def test_columns_become_the_same_values(rows: list[Any], first: int):
     batch = _in_python(rows).batch.slice(min(first, len(rows) - 1))
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     given = columns.get("headers"), columns.get("properties")
-    compiled, plain = StoredExtras(*given), PlainStoredExtras(*given)
-    assert type(compiled) is not type(plain)
-    assert compiled.header_names() == plain.header_names()
+    found, plain = stored_extras(*given), StoredExtras(*given)
+    assert type(found) is not type(plain)
+    assert found.header_names() == plain.header_names()
     for row in range(batch.num_rows):
-        assert compiled.headers(row) == plain.headers(row)
-        assert compiled.properties(row) == plain.properties(row)
-        assert _added(compiled, row) == _added(plain, row)
+        assert found.headers(row) == plain.headers(row)
+        assert found.properties(row) == plain.properties(row)
+        assert _added(found, row) == _added(plain, row)
 
 
 def _added(extras: Any, row: int) -> dict[str, Any]:
@@ -144,7 +145,7 @@ def test_a_message_has_no_column_of_what_it_does_not_have(
     message = BytesMessage(b"", {"Topic": "t", **headers}, properties)
     packed = extras_of(message, 0)
     assert type(packed) is bytes
-    monkeypatch.setattr(waiting, "packing", None)
+    monkeypatch.setattr(compiled, "is_there", False)
     plain = extras_of(message, 0)
     monkeypatch.undo()
     assert waiting.unpacked(packed) == plain
@@ -186,7 +187,7 @@ def test_rows_of_which_parts_are_missing_are_left_to_the_way_in_python():
 
 def test_no_memory_is_read_beside_a_column():
     given = _rows([(b"", None)], {0: waiting.waiting_extras({"h": b"v"}, {"p": 1})}).batch
-    extras = StoredExtras(given.column("headers"), given.column("properties"))
+    extras = stored_extras(given.column("headers"), given.column("properties"))
     for row in (1, -1, 2**40):
         for read in (extras.headers, extras.properties, lambda row: _added(extras, row)):
             with pytest.raises(IndexError):
@@ -197,10 +198,10 @@ def test_a_column_of_another_type_is_not_read_as_if_it_were_a_stored_one():
     entry = pa.struct([("key", pa.large_string()), ("value", pa.large_binary())])
     large = pa.array([[("name", b"value")]], pa.list_(entry))
     with pytest.raises(TypeError, match="large_string"):
-        StoredExtras(large, None)
+        stored_extras(large, None)
     few = pa.array([[("p", {"int": 1})]], pa.map_(pa.string(), pa.struct([("int", pa.int64())])))
     with pytest.raises(TypeError, match="map"):
-        StoredExtras(None, few)
+        stored_extras(None, few)
 
 
 def test_columns_live_as_long_as_somebody_has_one_of_them():

@@ -8,10 +8,13 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import pytest
 
-from kmq_spark.client.locks import Lock, new_lock
+from kmq_spark.client.compiled import new_lock
+
+Lock = AbstractContextManager[object]
 
 
 @pytest.fixture(params=[new_lock, threading.Lock], ids=["new_lock", "threading"])

@@ -42,7 +42,7 @@ if sys.argv[2] == "python":
 _PROGRAM = """
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
-from kmq_spark.client import waiting_extras
+from kmq_spark.client import compiled
 path = sys.argv[1]
 settings = oms.KeyValue().put("STORE_PATH", path)
 with kmq.open(path) as store, store.producer() as producer:
@@ -69,7 +69,7 @@ with oms.Producer(settings) as producer, oms.PullConsumer(settings) as consumer:
         del headers["BornTimestamp"], headers["StoreTimestamp"]
         messages.append((repr(message.get_body()), headers, message.properties().values))
 print(json.dumps({
-    "compiled": [waiting_extras.packing is not None, oms.KeyValue.__init__.__class__.__name__],
+    "compiled": [compiled.is_there, oms.KeyValue.__init__.__class__.__name__],
     "records": [repr((r.key, r.value, r.headers, dict(r.properties))) for r in records],
     "rows": repr(rows.to_pylist()),
     "messages": messages,
