@@ -14,6 +14,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 #: Of those that end in `.py` the same source runs with and without a compiler.
 _SOURCES = (
     "kmq_spark/client/brief_lock.pyx",
+    "kmq_spark/client/adding.pyx",
     "kmq_spark/client/packing.pyx",
     "kmq_spark/client/packed_rows.pyx",
     "kmq_spark/client/unpacking.pyx",

@@ -13,8 +13,6 @@ cdef class BriefLock:
     what is done in here. As no signal comes between `__enter__` and the block, nothing is left taken.
     """
 
-    cdef bint taken
-
     def __enter__(self):
         cdef timespec moment
         moment.tv_sec, moment.tv_nsec = 0, 50_000

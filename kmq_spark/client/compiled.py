@@ -9,13 +9,13 @@ import threading
 from contextlib import AbstractContextManager
 
 try:
-    from kmq_spark.client import brief_lock, packed_rows, packing, unpacking
+    from kmq_spark.client import adding, brief_lock, packed_rows, packing, unpacking
 except ImportError:
     is_there = False
 else:
     is_there = True
 
-__all__ = ["brief_lock", "is_there", "new_lock", "packed_rows", "packing", "unpacking"]
+__all__ = ["adding", "brief_lock", "is_there", "new_lock", "packed_rows", "packing", "unpacking"]
 
 
 def new_lock() -> AbstractContextManager[object, None]:

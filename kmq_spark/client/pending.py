@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from queue import SimpleQueue
 
-from kmq_spark.client.compiled import new_lock
+from kmq_spark.client import compiled
 from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.metadata import RecordMetadata
@@ -48,7 +48,11 @@ class Pending:
         self._linger = linger
         self._batch_bytes = batch_bytes
         self._max_bytes = self._room = max_bytes
-        self._lock = new_lock()
+        self._lock = compiled.new_lock()
+        #: As `add_any`, without Python where a record is plain.
+        self.add = (
+            compiled.adding.Adding(self, _ROW_BYTES).add if compiled.is_there else self.add_any
+        )
         #: Users' threads that wait for room, or for all to be done.
         self._sleepers = Sleepers()
         #: Records sent one by one gather here until they are taken.
@@ -77,7 +81,7 @@ class Pending:
         #: The threads that commit: they never wait for room, since they make it.
         self.workers: set[threading.Thread] = set()
 
-    def add(
+    def add_any(
         self,
         topic: str,
         value: bytes | TypedValue | None,
@@ -85,7 +89,7 @@ class Pending:
         extras: WaitingExtras | None,
         on_delivery: OnDelivery | None,
     ) -> Delivery[RecordMetadata]:
-        """Add one record; waits while too many bytes are pending. Called once per record: lean."""
+        """Add one record; waits while too many bytes are pending."""
         now = self._now_ns()
         more = _ROW_BYTES
         if extras is not None:

@@ -20,6 +20,7 @@ from tests.support.sources import ROOT
 #: The modules that the build compiles, without their endings.
 _COMPILED = [
     "kmq_spark/client/brief_lock",
+    "kmq_spark/client/adding",
     "kmq_spark/client/packing",
     "kmq_spark/client/packed_rows",
     "kmq_spark/client/unpacking",

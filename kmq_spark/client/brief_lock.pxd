@@ -1,0 +1,2 @@
+cdef class BriefLock:
+    cdef bint taken
