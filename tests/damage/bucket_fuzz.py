@@ -12,6 +12,7 @@ import random
 import re
 import sys
 import traceback
+import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -49,6 +50,8 @@ class Fuzz:
         self.told: list[tuple[int, range]] = []
         self.log: list[str] = []
         self.topic = "t"
+        #: The topic that is looked at, and before it those of which nothing was left.
+        self.topic_ids: list[uuid.UUID] = []
 
     def _clock(self) -> int:
         self.now += 1000
@@ -57,7 +60,7 @@ class Fuzz:
     def run(self, rounds: int = 3) -> None:
         """Work, damage and repair in turns."""
         with self._opened() as store:
-            store.create_topic("t", partitions=PARTITIONS)
+            self._make_topic(store)
         for _ in range(rounds):
             self._work()
             with self._opened() as knows:
@@ -173,13 +176,24 @@ class Fuzz:
         for partition, start in _BEGINS.findall("\n".join(notes)):
             self.told.append((int(partition), range(int(start))))
 
+    def _make_topic(self, store: kmq.Store) -> None:
+        self.topic_ids.append(store.create_topic("t", partitions=PARTITIONS).topic_id)
+        self.given, self.told = {}, []
+
     def _look_for_topic(self, store: kmq.Store) -> None:
-        """It has another name where the commit that made it is lost, and is gone with the rest."""
+        """It has another name where the commit that made it is lost, and is gone with the rest.
+
+        One that was gone before comes back when a manifest is made from segments.
+        """
+        for each in store.topics():
+            if each.topic_id in self.topic_ids[:-1]:
+                store.delete_topic(each.name)
         if not store.topics():
-            store.create_topic("t", partitions=PARTITIONS)
-            self.given = {}
+            self._make_topic(store)
             self.log.append("nothing is left of the topic")
         (topic,) = store.topics()
+        if topic.topic_id != self.topic_ids[-1]:
+            raise WrongError(f"topic {topic.name} is none that was made")
         self.topic = topic.name
         if topic.partitions < PARTITIONS:  # nobody can tell that there were more
             known = range(topic.partitions)
