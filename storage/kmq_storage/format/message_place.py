@@ -6,6 +6,8 @@ import struct
 from dataclasses import dataclass
 
 _PLACE = struct.Struct("<QII")
+#: No file is longer, and no library takes more.
+_END_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,5 +32,13 @@ class MessagePlace:
 
 
 def unpack_place(packed: bytes) -> MessagePlace:
-    """What `MessagePlace.pack` made."""
-    return MessagePlace(*_PLACE.unpack(packed))
+    """What `MessagePlace.pack` made; ValueError when it is in no file, as damaged bytes may say."""
+    place = MessagePlace(*_PLACE.unpack(packed))
+    check_place(place.position, place.length)
+    return place
+
+
+def check_place(position: int, length: int) -> None:
+    """ValueError for a place beyond what any file may have."""
+    if position + length > _END_MAX:
+        raise ValueError(f"no file has {length} bytes at {position}")

@@ -23,7 +23,7 @@ from kmq_storage import limits
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import Bytes, checksum, checksum_of
 from kmq_storage.format.message import FILE_MAGIC_BYTES, placed_footer, schema_text
-from kmq_storage.format.message_place import MessagePlace, unpack_place
+from kmq_storage.format.message_place import MessagePlace, check_place, unpack_place
 from kmq_storage.format.packing import PART, PackedMessage, packed
 from kmq_storage.format.pieces import Pieces
 from kmq_storage.format.written_by import FORMAT, check_format
@@ -267,6 +267,7 @@ def _unhex(raw: bytes, start: int) -> tuple[bytes, int]:
 
 def _chunk(fact: tuple[int, ...], file: str, columns: int, parts: bytes) -> Chunk:
     base, end, rows, position, length, check, low, high, size = fact
+    check_place(position, length)
     location = Location(file, position, length)
     return Chunk(base, end, rows, location, check, columns, low, high, size, parts)
 

@@ -96,7 +96,7 @@ def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
     return FoundSegment(
         bytes.fromhex(topic_id),
         int(partition),
-        reader.schema.metadata[b"kmq.topic"].decode(),
+        (reader.schema.metadata or {})[b"kmq.topic"].decode(),
         row,
         schemas_of(reader),
         reader.schema,
