@@ -24,7 +24,11 @@ _TRIES, _PAUSE = 5, 0.001
 
 
 class ExclusiveMembership:
-    """The place of who has a group for itself; a kernel lock frees it when its process dies."""
+    """The place of who has a group for itself; a kernel lock frees it when its process dies.
+
+    In a bucket no kernel does. There who was the last member takes its place back at once, as its
+    earlier process is dead, or is fenced by the new generation; others wait for the lease's end.
+    """
 
     def __init__(self, log: CommitLog, group: str, member: str, *, told: str = "") -> None:
         """Join as this member; `told` goes before the process in what others are told of it."""
@@ -33,7 +37,7 @@ class ExclusiveMembership:
         self._group = check_name("group", group)
         self._lock = log.files.open_lock(paths.member_lock(group))
         with translated(log.files.url):
-            if not self._has_taken():
+            if not self._has_taken() and not self._has_taken_back(member):
                 raise _taken(group, self._lock.holder())
         try:
             self._join(member)
@@ -48,6 +52,10 @@ class ExclusiveMembership:
                 return True
             self._log.environment.sleep(_PAUSE)
         return False
+
+    def _has_taken_back(self, member: str) -> bool:
+        known = self._log.refresh().groups.get(self._group)
+        return known is not None and known.member == member and self._lock.take_over()
 
     def _join(self, member: str) -> None:
         self._member = member

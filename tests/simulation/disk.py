@@ -367,6 +367,9 @@ class SimulatedLock:
         self._holder = self._scheduler.running or Task("setup", lambda: None)
         return True
 
+    def take_over(self) -> bool:
+        return False
+
     def release(self) -> None:
         self._holder = None
 

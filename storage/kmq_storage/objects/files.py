@@ -24,6 +24,9 @@ class Lock(Protocol):
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
 
+    def take_over(self) -> bool:
+        """Take the lock from its holder; False where a kernel tells that this one lives."""
+
     def release(self) -> None:
         """Give the lock back."""
 

@@ -70,6 +70,13 @@ class Lease:
         last = self._last()
         if last is not None and self._is_live(last):
             return False
+        return self._take(last)
+
+    def take_over(self) -> bool:
+        """Take the lease from its holder, dead or alive: what that one writes must be fenced."""
+        return self._stop is None and self._take(self._last())
+
+    def _take(self, last: _Holder | None) -> bool:
         self._epoch = last.epoch + 1 if last else 1
         self._nonce = self._environment.new_uuid().hex
         if not self._create():
@@ -138,7 +145,10 @@ class Lease:
         last = self._last()
         if last is None:
             return "another process"
-        return f"{last.name}; should it be dead, its lease ends {last.seconds:g} s after its death"
+        return (
+            f"{last.name}; should it be dead, its lease ends {last.seconds:g} s after its death: "
+            "try again then"
+        )
 
     def after_fork_in_child(self) -> None:
         """The parent goes on to hold it; the child never did."""

@@ -270,6 +270,10 @@ class MemoryLock:
         """Take the lock if it is free."""
         return self._owner.try_become()
 
+    def take_over(self) -> bool:
+        """False: who holds it lives in this process."""
+        return False
+
     def release(self) -> None:
         """Give the lock back."""
         self._owner.thread = 0

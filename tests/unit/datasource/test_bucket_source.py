@@ -1,4 +1,5 @@
-"""Spark's reader on a store in a bucket, without a JVM. Finds plans that only work on a folder."""
+"""Spark's readers on a store in a bucket, without a JVM. Finds plans that only work on a folder,
+and queries that a lease of a dead process keeps from their group."""
 
 from __future__ import annotations
 
@@ -9,6 +10,10 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_storage.errors import FencedError
+from tests.spark.shop import Shop
+from tests.unit.datasource.engine import Stream
+from tests.unit.datasource.test_stream_limits import Clock
 
 
 @pytest.mark.parametrize("cloned", [False, True])
@@ -28,3 +33,35 @@ def test_tasks_fetch_the_records_of_a_bucket_by_themselves(s3_url: str, *, clone
     values = [value for batch in batches for value in batch.column("value").to_pylist()]
     assert len(values) == 520
     assert {int(value) for value in values if len(value) < 10} == set(range(500))
+
+
+def _patient(shop: Shop, clock: Clock) -> Stream:
+    stream = Stream(shop, startingOffsets="earliest", group="billing")
+    stream.environment = clock.environment()
+    return stream
+
+
+def test_a_restarted_query_does_not_wait_for_the_lease_of_its_own_dead_process(s3_url: str) -> None:
+    shop, clock = Shop(s3_url), Clock()
+    shop.create("orders")
+    stream = _patient(shop, clock)
+    killed = stream.start()
+    killed.all_available()  # and nobody gives back its lease
+    stream.stop = lambda: None  # type: ignore[method-assign]
+    shop.send("orders", 0, 3)
+    stream.start().all_available()
+    assert stream.sink.places == shop.places("orders")
+    assert clock.seconds == 1_000.0, "nobody had to wait"
+    shop.send("orders", 0, 3)
+    with pytest.raises(FencedError, match="group billing was taken over"):
+        killed.all_available()  # it was not dead after all
+
+
+def test_another_query_is_told_how_long_a_dead_one_keeps_its_group(s3_url: str) -> None:
+    shop = Shop(s3_url)
+    shop.create("orders")
+    killed = _patient(shop, Clock()).start()
+    killed.all_available()
+    told = r"should it be dead, its lease ends 30 s after its death: try again then\): stop it, or "
+    with pytest.raises(FencedError, match=told):
+        _patient(shop, Clock()).start().trigger()
