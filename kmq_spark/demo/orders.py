@@ -65,6 +65,7 @@ def main(store: str | None, *, keys: TextIO, out: TextIO) -> OrdersReport:
             with broker.create_producer() as producer:
                 print(f"Sending {ORDERS} orders to topic {TOPIC} ...", file=out)
                 sent += _send_orders(producer)
+                producer.auto_commit = False
                 for key in _typed(keys, out):
                     sent += _send_pair(producer, ord(key))
                     report.pairs += 1
@@ -96,7 +97,6 @@ def _send_orders(producer: KmqProducer) -> list[dict[str, Any]]:
 
 def _send_pair(producer: KmqProducer, key: int) -> list[dict[str, Any]]:
     pair = [_order(_FIRST_PAIR + key + number, 6.52) for number in range(2)]
-    producer.auto_commit = False
     producer.begin_transaction(TOPIC)
     try:
         for order in pair:

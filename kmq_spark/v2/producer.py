@@ -21,7 +21,8 @@ class KmqProducer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: Whether `send` stores each message by itself; else it is `send_without_lock`.
+        #: Whether `send` stores each message by itself; set it to False before transactions, in
+        #: which `send` is `send_without_lock`.
         self.auto_commit = True
         self._closed = False
         #: One of each topic, since all that it sends meanwhile takes part in its transaction.
@@ -56,8 +57,13 @@ class KmqProducer:
         return transaction.is_open
 
     def begin_transaction(self, topic: str) -> None:
-        """Begin a transaction of a topic; IllegalStateError while this producer has one open."""
+        """Begin a transaction of a topic, unless this producer has one open; see `auto_commit`."""
         producer = self._producer(topic)
+        if self.auto_commit:
+            raise IllegalStateError(
+                "auto_commit is True: each message is stored by itself; set it to False before "
+                f"a transaction of Topic[{topic}] begins"
+            )
         if self._has_open(topic):
             raise IllegalStateError(f"a transaction of Topic[{topic}] is open already")
         self._transactions[topic] = producer.begin_transaction()

@@ -40,6 +40,7 @@ with open(sys.argv[2], "w") as out:
 """
 _DIE = """
 producer = broker.create_producer()
+producer.auto_commit = False
 producer.begin_transaction("t")
 producer.send_without_lock("t", KmqMessage(None, "lost"))
 os.kill(os.getpid(), signal.SIGKILL)
@@ -87,6 +88,7 @@ def test_a_process_that_is_killed_within_a_transaction_leaves_nothing_and_blocks
         assert exit_codes([start_python(_BEGIN + _DIE, store.url)]) == [-9]
         assert array.current_write_index == 0
         producer = broker.create_producer()
+        producer.auto_commit = False
         producer.begin_transaction("t")
         producer.send_without_lock("t", KmqMessage(None, "kept"))
         producer.commit_transaction("t")

@@ -76,6 +76,7 @@ class V2Model(RuleBasedStateMachine):
     def send(self, at: int) -> None:
         """One by itself, or within the broker's transaction."""
         message, producer = self._next(), self.producers[at]
+        producer.auto_commit = at not in self.model.open
         if at not in self.model.open:
             assert producer.send(TOPIC, message) == self.model.add([self.number])
             return
@@ -87,6 +88,7 @@ class V2Model(RuleBasedStateMachine):
     @rule(at=brokers)
     def begin(self, at: int) -> None:
         """Unless one is open."""
+        self.producers[at].auto_commit = False
         if self.model.open.get(at) is None:
             self.producers[at].begin_transaction(TOPIC)
             self.model.open[at] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from kmq_spark.v2 import Kmq, KmqMessage
+from kmq_spark.v2 import Kmq, KmqBroker, KmqMessage, KmqProducer
 
 TOPIC = "kk.test"
 
@@ -13,6 +13,13 @@ TOPIC = "kk.test"
 def said(*bodies: Any) -> list[KmqMessage]:
     """A message with each body."""
     return [KmqMessage(None, body) for body in bodies]
+
+
+def in_transactions(broker: KmqBroker) -> KmqProducer:
+    """A producer that may begin transactions."""
+    producer = broker.create_producer()
+    producer.auto_commit = False
+    return producer
 
 
 def bodies(array: Kmq, consumer_id: str = "c") -> list[Any]:

@@ -16,7 +16,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.v2 import Kmq, KmqBroker, KmqConsumer, KmqMessage, KmqProducer
-from tests.unit.v2.arrays import TOPIC, bodies, run_in_threads, said
+from tests.unit.v2.arrays import TOPIC, bodies, in_transactions, run_in_threads, said
 
 # --- topics ---------------------------------------------------------------------------------------
 
@@ -134,6 +134,7 @@ def test_what_would_not_come_back_is_refused_and_nothing_is_stored(
 ):
     with pytest.raises(kmq.InvalidRequestError):
         producer.send(TOPIC, message)
+    producer.auto_commit = False
     producer.begin_transaction(TOPIC)
     with pytest.raises(kmq.InvalidRequestError):
         producer.send_without_lock(TOPIC, message)
@@ -178,7 +179,7 @@ def test_a_full_topic_takes_nothing_more_and_says_false(array: Kmq, producer: Km
 
 def test_a_topic_made_without_a_capacity_is_never_full(broker: KmqBroker, store: kmq.Store):
     store.create_topic("t")
-    producer = broker.create_producer()
+    producer = in_transactions(broker)
     producer.begin_transaction("t")
     assert all(producer.send_without_lock("t", message) for message in said(*range(9)))
     producer.commit_transaction("t")
@@ -266,7 +267,7 @@ def test_an_interrupted_poll_says_so_and_takes_nothing(
 
 
 def test_threads_that_share_an_id_get_each_message_once(broker: KmqBroker):
-    array, producer = broker.create_topic("many"), broker.create_producer()
+    array, producer = broker.create_topic("many"), in_transactions(broker)
     array.register_consumer("c")
     producer.begin_transaction("many")
     for number in range(200):

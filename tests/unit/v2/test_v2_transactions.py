@@ -12,11 +12,16 @@ import kmq_spark as kmq
 from kmq_spark.client.gathered import Gathered
 from kmq_spark.v2 import Kmq, KmqBroker, KmqMessage, KmqProducer
 from kmq_storage import limits
-from tests.unit.v2.arrays import TOPIC, bodies, run_in_threads, said
+from tests.unit.v2.arrays import TOPIC, bodies, in_transactions, run_in_threads, said
+
+
+@pytest.fixture
+def producer(broker: KmqBroker) -> KmqProducer:
+    """One that may begin transactions."""
+    return in_transactions(broker)
 
 
 def test_a_transaction_is_seen_at_once_and_only_after_its_commit(array: Kmq, producer: KmqProducer):
-    producer.auto_commit = False
     producer.begin_transaction(TOPIC)
     assert producer.send(TOPIC, KmqMessage(None, 1)) is True
     assert producer.send_without_lock(TOPIC, KmqMessage(None, 2)) is True
@@ -28,20 +33,20 @@ def test_a_transaction_is_seen_at_once_and_only_after_its_commit(array: Kmq, pro
 
 
 def test_offsets_of_an_aborted_transaction_are_used_again(
-    array: Kmq, producer: KmqProducer, store: kmq.Store
+    array: Kmq, broker: KmqBroker, producer: KmqProducer, store: kmq.Store
 ):
-    producer.send(TOPIC, KmqMessage(None, 1))
+    broker.create_producer().send(TOPIC, KmqMessage(None, 1))
     producer.begin_transaction(TOPIC)
     producer.send_without_lock(TOPIC, KmqMessage(None, 2))
     producer.abort_transaction(TOPIC)
     assert (array.current_write_index, array.current_can_read_max_index) == (1, 0)
-    producer.send(TOPIC, KmqMessage(None, 3))
+    broker.create_producer().send(TOPIC, KmqMessage(None, 3))
     assert store.offsets(TOPIC) == {0: (0, 2)}
     assert bodies(array) == [1, 3]
 
 
 def test_nothing_of_others_stands_within_a_transaction(array: Kmq, broker: KmqBroker):
-    one, other = broker.create_producer(), broker.create_producer()
+    one, other = in_transactions(broker), in_transactions(broker)
     for producer in (one, other):
         producer.begin_transaction(TOPIC)
     for number in (1, 2):
@@ -55,7 +60,7 @@ def test_nothing_of_others_stands_within_a_transaction(array: Kmq, broker: KmqBr
 
 
 def test_a_topic_that_gets_full_in_a_transaction_stores_nothing_of_it(
-    array: Kmq, producer: KmqProducer
+    array: Kmq, broker: KmqBroker, producer: KmqProducer
 ):
     producer.begin_transaction(TOPIC)
     taken = [producer.send_without_lock(TOPIC, message) for message in said(*range(7))]
@@ -65,7 +70,7 @@ def test_a_topic_that_gets_full_in_a_transaction_stores_nothing_of_it(
             producer.commit_transaction(TOPIC)
     producer.abort_transaction(TOPIC)
     assert array.current_write_index == 0
-    assert producer.send(TOPIC, KmqMessage(None, "there is room")) is True
+    assert broker.create_producer().send(TOPIC, KmqMessage(None, "there is room")) is True
 
 
 def test_a_topic_that_others_filled_meanwhile_stores_nothing_of_a_transaction(
@@ -106,21 +111,36 @@ def test_another_thread_may_end_a_transaction(array: Kmq, producer: KmqProducer)
 
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
 def test_what_has_not_begun_does_not_end(broker: KmqBroker, producer: KmqProducer, call: str):
-    broker.create_producer().begin_transaction(TOPIC)  # another one's
+    in_transactions(broker).begin_transaction(TOPIC)  # another one's
     with pytest.raises(kmq.IllegalStateError, match=r"Topic\[kk.test\].*begin one first"):
         getattr(producer, call)(TOPIC)
+
+
+def test_no_transaction_begins_before_auto_commit_is_false(array: Kmq, broker: KmqBroker):
+    producer = broker.create_producer()
+    with pytest.raises(kmq.IllegalStateError, match=r"auto_commit is True.*Topic\[kk.test\]"):
+        producer.begin_transaction(TOPIC)
+    for call in (producer.commit_transaction, producer.abort_transaction):
+        with pytest.raises(kmq.IllegalStateError, match="begin one first"):
+            call(TOPIC)
+    assert producer.send(TOPIC, KmqMessage(None, "by itself")) is True
+    producer.auto_commit = False
+    producer.begin_transaction(TOPIC)
+    producer.commit_transaction(TOPIC)
+    assert bodies(array) == ["by itself"]
 
 
 def test_sends_outside_of_the_transaction_that_auto_commit_asks_for_are_refused(
     array: Kmq, producer: KmqProducer
 ):
     producer.begin_transaction(TOPIC)
+    producer.auto_commit = True
     with pytest.raises(kmq.IllegalStateError, match="send_without_lock"):
         producer.send(TOPIC, KmqMessage(None, 1))
+    producer.auto_commit = False
     with pytest.raises(kmq.IllegalStateError, match="open already"):
         producer.begin_transaction(TOPIC)
     producer.abort_transaction(TOPIC)
-    producer.auto_commit = False
     with pytest.raises(kmq.IllegalStateError, match="begin one first"):
         producer.send(TOPIC, KmqMessage(None, 1))
     assert array.current_write_index == 0
@@ -143,7 +163,6 @@ def test_closing_a_producer_aborts_and_a_closed_one_takes_nothing(
 def test_who_comes_while_another_thread_commits_is_not_told_that_nothing_is_stored(
     array: Kmq, producer: KmqProducer, monkeypatch: pytest.MonkeyPatch
 ):
-    producer.auto_commit = False
     producer.begin_transaction(TOPIC)
     producer.send(TOPIC, KmqMessage(None, "stored"))
     told: list[str] = []
