@@ -30,6 +30,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import no_queue, spans_of
+from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.lost_records import loss_met
 from kmq_storage.queues import dead_letters_of
@@ -149,9 +150,20 @@ def origin(queue: str, record: Record, count: int, reason: str) -> Mapping[str, 
     return facts if record.topic is None else facts | {"dead_letter_topic": record.topic}
 
 
-def is_letter_of(queue: str, record: Record) -> bool:
-    """Whether a record died in a queue, the last time or the first."""
-    return queue in (record.properties.get(n) for n in ("dead_letter_queue", _HOME))
+def is_letter_of(state: StoreState, queue: Queue, record: Record) -> bool:
+    """Whether a record among a queue's dead letters died in it, the last time or before."""
+    known = record.properties
+    died, home = known.get("dead_letter_queue"), known.get(_HOME)
+    return queue.name in (died, home) or queue.name in _way(state, home or died, queue.dead_letter)
+
+
+def _way(state: StoreState, home: Any, end: str) -> set[str]:
+    """The queues that a record died in on its way from its home to a queue of dead letters."""
+    way, at = set[str](), home
+    while at != end and at not in way and (found := state.queues.find(at)) is not None:
+        way.add(at)
+        at = found.dead_letter
+    return way
 
 
 def moving(

@@ -332,7 +332,7 @@ class Queue(Resource):
             ):
                 found, _ = acquired
                 held = self._deliveries(found.runs, found.until)
-                mine = [each for each in held if is_letter_of(target.name, each)]
+                mine = [each for each in held if is_letter_of(self._log.state, target, each)]
                 mine = mine if most is None else mine[: most - moved]
                 kept = {each.place for each in mine}
                 self._answer(EXTEND, others, found.until)  # else they would come again, for ever

@@ -192,6 +192,38 @@ def test_a_letter_that_died_among_dead_letters_finds_its_way_home(store: kmq.Sto
     assert "dead_letter_home" not in again.properties
 
 
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+def test_a_letter_that_died_three_levels_deep_goes_home_a_level_at_each_redrive(
+    store: kmq.Store, names: list[str]
+):
+    for name in names:
+        store.create_queue(name, dead_letter="dl")
+        _send(store, name, name.encode())
+    for name in (*names, "dl", "dl.dlq"):
+        for each in store.queue(name).receive(9):
+            each.reject()
+    up = [store.queue(name) for name in ("dl.dlq", "dl", *names)]
+    assert [each.redrive() for each in up] == [len(names), len(names), *(1 for _ in names)]
+    assert [each.redrive() for each in up] == [0 for _ in up]
+    for name in names:
+        (home,) = store.queue(name).receive(9)
+        assert home.value == name.encode()
+        home.reject()
+        assert store.queue(name).redrive() == 1
+
+
+def test_a_record_is_no_letter_where_queues_have_their_dead_letters_in_each_other(
+    store: kmq.Store,
+):
+    store.create_queue("a", dead_letter="b")
+    store.create_queue("b", dead_letter="a")
+    _send(store, "a", b"1")
+    for name in ("a", "b", "a"):
+        store.queue(name).receive()[0].reject()
+    assert (store.queue("b").redrive(), store.queue("a").redrive()) == (0, 1)
+    assert (store.queue("b").redrive(), store.queue("a").stats().ready) == (0, 1)
+
+
 @pytest.mark.parametrize("deleted", ["q", "letters"])
 def test_a_queue_that_is_deleted_while_its_dead_letters_move_disturbs_no_other(
     store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, deleted: str
