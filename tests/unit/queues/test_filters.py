@@ -46,6 +46,30 @@ def test_what_could_not_be_evaluated_is_refused_when_it_is_bound(
     assert store.queues()[0].topics == []
 
 
+@pytest.mark.parametrize(
+    ("also", "plain"),
+    [
+        ("n != 1", "n <> 1"),
+        ("n not in (1, 2)", "not n in (1, 2)"),
+        ("n is not null", "not n is null"),
+        ('"n" = 1', "n = 1"),
+        ("paid = true", "not paid = false"),
+    ],
+)
+def test_what_other_sql_writes_is_understood_too(store: kmq.Store, also: str, plain: str):
+    store.create_topic("t")
+    with store.producer() as producer:
+        for properties in ({}, {"n": 1}, {"n": 2}, {"n": 3}, {"paid": True}, {"paid": False}):
+            producer.send("t", b"-", properties=properties)
+    entered = []
+    for name, filter_ in (("also", also), ("plain", plain)):
+        store.create_queue(name)
+        store.bind_queue(name, "t", filter=filter_)
+        entered.append([each.offset for each in store.queue(name).receive(9)])
+    assert entered[0] == entered[1]
+    assert 0 < len(entered[0]) < 6
+
+
 def test_filters_that_are_set_again_and_again_leave_nothing_behind(store: kmq.Store):
     store.create_topic("t", partitions=2)
     store.create_queue("q", topics=["t"])
