@@ -119,15 +119,16 @@ def _index(value: Any) -> int:
 
 
 def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    if column.null_count:
-        raise InvalidRequestError(f"column {name!r} has nulls", column=name)
     try:
-        return column.cast(pa.binary())
+        found = column.cast(pa.binary())
     except pa.ArrowException as error:
         raise InvalidRequestError(
             f"column {name!r} must be binary or text, of less than 2 GiB in one piece: {error}",
             column=name,
         ) from None
+    if found.null_count:  # a column that is encoded may have them among its values alone
+        raise InvalidRequestError(f"column {name!r} has nulls", column=name)
+    return found
 
 
 class IndexSequence(Sequence[int]):

@@ -190,6 +190,7 @@ def test_what_is_no_message_is_refused(queues: KeyedQueues, message: Any):
         {"queue": ["a"], "value": [b"x"], "more": [1]},
         {"queue": ["a", None], "value": [b"x", b"y"]},
         {"queue": ["a", "b"], "value": [b"x", None]},
+        {"queue": ["a", "b"], "value": pa.DictionaryArray.from_arrays([0, 1], [b"x", None])},
         {"queue": [1], "value": [b"x"]},
         {"queue": ["a"], "value": [1.5]},
     ],
