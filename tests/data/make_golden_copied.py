@@ -1,12 +1,7 @@
-"""Make the golden store of a copied queue: `python tests/data/make_golden_copied.py FOLDER`.
-
-Run once; what it made before must stay readable for ever, so the files in `format-1-copied` are
-never made again.
-"""
+"""The golden store of a copied queue: `format-1-copied`."""
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,7 +10,7 @@ from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data import make_golden_queues
-from tests.data.make_golden import environment, without_traces
+from tests.data.making import environment, without_traces
 
 
 def make(folder: Path) -> None:
@@ -33,7 +28,3 @@ def make(folder: Path) -> None:
         source.close()
         log.close()
     without_traces(folder)
-
-
-if __name__ == "__main__":
-    make(Path(sys.argv[1]))

@@ -1,34 +1,25 @@
-"""Make the golden store of the engine: `python tests/data/make_golden_engine.py FOLDER`.
-
-Run once; what it made before must stay readable for ever, so the files in `format-1-engine` are
-never made again.
-"""
+"""The golden store of the engine: `format-1-engine`."""
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from kmq_storage import paths
-from kmq_storage.format.entries import Entry, GroupOffsetsEntry, ProducerEntry, TopicEntry
+from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, TopicEntry
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.format.records import HEADERS, KEY, PROPERTIES
-from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
-from kmq_storage.log.store_files import open_identity
+from kmq_storage.log.staging import SizedBatch
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges
 from kmq_storage.maintenance.pins import Pin, encode_pin
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.trim import plan_trim, trim
-from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import FILE_BYTES, environment, rows, without_traces
+from tests.data.making import commit, golden_log, rows, send
 
 STREAM, STATE, CUT, GONE = (bytes([n]) * 16 for n in (21, 22, 23, 24))
 EVERYTHING = KEY | HEADERS | PROPERTIES
@@ -49,37 +40,34 @@ def keyed(first: int, count: int, keys: int) -> SizedBatch:
 
 def make(folder: Path) -> None:
     """Write the store: all that maintenance writes, and a tail that no checkpoint knows."""
-    env, disk = environment(), LocalDisk(folder)
-    log = LocalLog(disk, open_identity(disk, env, create=True, log_file_bytes=FILE_BYTES), env)
-    _commit(log, TopicEntry(STREAM, "stream", 2, {"compression": "lz4", "retention": 9.5}))
-    _commit(log, TopicEntry(STATE, "state", 1, {"cleanup": "compact"}))
-    _commit(log, TopicEntry(CUT, "cut", 1, {"compression": "zstd"}))
-    _commit(log, TopicEntry(GONE, "gone", 1, {}))
-    _first_records(log)
-    checkpoint(log)
-    _sealed_and_trimmed(log)
-    _commit(log, TopicEntry(GONE, "gone", 0, {}))
-    checkpoint(log)
-    collect(log, grace=0.0)
-    _records(log, STREAM, 1, rows(200, 3, 0))
-    seal(log, plan_seal(log.refresh()))
-    checkpoint(log)
-    _tail(log)
-    disk.publish(paths.pin_file(bytes(16)), [encode_pin(Pin(lsn=1, expires=1))], sync=True)
-    log.close()
-    without_traces(folder)
+    with golden_log(folder) as log:
+        commit(log, TopicEntry(STREAM, "stream", 2, {"compression": "lz4", "retention": 9.5}))
+        commit(log, TopicEntry(STATE, "state", 1, {"cleanup": "compact"}))
+        commit(log, TopicEntry(CUT, "cut", 1, {"compression": "zstd"}))
+        commit(log, TopicEntry(GONE, "gone", 1, {}))
+        _first_records(log)
+        checkpoint(log)
+        _sealed_and_trimmed(log)
+        commit(log, TopicEntry(GONE, "gone", 0, {}))
+        checkpoint(log)
+        collect(log, grace=0.0)
+        send(log, STREAM, 1, rows(200, 3, 0))
+        seal(log, plan_seal(log.refresh()))
+        checkpoint(log)
+        _tail(log)
+        log.files.publish(paths.pin_file(bytes(16)), [encode_pin(Pin(lsn=1, expires=1))], sync=True)
 
 
 def _first_records(log: CommitLog) -> None:
     for first in range(0, 12, 3):
-        _records(log, STREAM, 0, rows(first, 3, EVERYTHING))
-    _records(log, STREAM, 0, rows(12, 40, KEY), staged=True)
-    _records(log, STREAM, 1, rows(100, 5, KEY), ProducerEntry("producer", 1, 0))
+        send(log, STREAM, 0, rows(first, 3, EVERYTHING))
+    send(log, STREAM, 0, rows(12, 40, KEY), staged=True)
+    send(log, STREAM, 1, rows(100, 5, KEY), ProducerEntry("producer", 1, 0))
     for first in range(0, 60, 20):
-        _records(log, STATE, 0, keyed(first, 20, 10))
+        send(log, STATE, 0, keyed(first, 20, 10))
     for first in (0, 10, 20):
-        _records(log, CUT, 0, rows(first, 10, 0))
-    _records(log, GONE, 0, rows(0, 2, 0))
+        send(log, CUT, 0, rows(first, 10, 0))
+    send(log, GONE, 0, rows(0, 2, 0))
 
 
 def _sealed_and_trimmed(log: CommitLog) -> None:
@@ -93,35 +81,14 @@ def _sealed_and_trimmed(log: CommitLog) -> None:
 
 def _tail(log: CommitLog) -> None:
     """What only the log knows: each kind of entry that changes where records stand."""
-    _records(log, STATE, 0, keyed(60, 5, 10))
-    _records(log, STREAM, 0, rows(52, 40, KEY), staged=True)
+    send(log, STATE, 0, keyed(60, 5, 10))
+    send(log, STREAM, 0, rows(52, 40, KEY), staged=True)
     seal(log, [each for each in plan_seal(log.refresh()) if each.topic.name == "state"])
     state = log.refresh()
     compact_keys(log, state.topic("state"), state.lsn)
     state = log.refresh()
     trim(log, plan_trim(state.topic("stream"), {1: 2}), state.lsn)
     lsn = log.refresh().lsn
-    _commit(log, GapEntry(CUT, 0, 10, 20, 10, 100, lsn, "lost in a fire"))
-    _commit(log, GroupOffsetsEntry("group", -1, STREAM, ((0, 20), (1, 4))))
-    _records(log, STREAM, 0, rows(92, 2, EVERYTHING), ProducerEntry("producer", 1, 1))
-
-
-def _commit(log: CommitLog, *entries: Entry) -> None:
-    log.commit([Unit(entries)])
-
-
-def _records(
-    log: CommitLog,
-    topic: bytes,
-    partition: int,
-    batch: SizedBatch,
-    *also: Entry,
-    staged: bool = False,
-) -> None:
-    stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
-    placed = stager.place(PartitionRecords("-", topic, partition, (batch,)), room=2**20)
-    log.commit([Unit(placed.entries + also, placed.bodies)])
-
-
-if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+    commit(log, GapEntry(CUT, 0, 10, 20, 10, 100, lsn, "lost in a fire"))
+    commit(log, GroupOffsetsEntry("group", -1, STREAM, ((0, 20), (1, 4))))
+    send(log, STREAM, 0, rows(92, 2, EVERYTHING), ProducerEntry("producer", 1, 1))

@@ -1,13 +1,7 @@
-"""Make the golden store of groups: `python tests/data/make_golden_groups.py FOLDER`.
-
-Run once; what it made before must stay readable for ever, so the files in `format-1-groups` are
-never made again.
-"""
+"""The golden store of groups: `format-1-groups`."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,12 +13,8 @@ from kmq_storage.format.group_entries import (
     Interest,
     PlannedMember,
 )
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.checkpointing import checkpoint
-from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import environment
+from tests.data.making import commit, golden_log
 
 LOG_FILE_BYTES = 16_384
 ORDERS, AUDIT = bytes([51]) * 16, bytes([52]) * 16
@@ -46,26 +36,18 @@ _MOVING = GroupPlan(
 
 def make(folder: Path) -> None:
     """Write the store: a group with moves that are under way, in a checkpoint and behind it."""
-    env, disk = environment(), LocalDisk(folder)
-    log = LocalLog(disk, open_identity(disk, env, create=True, log_file_bytes=LOG_FILE_BYTES), env)
-    entries = (
-        TopicEntry(ORDERS, "orders", 5, {}),
-        TopicEntry(AUDIT, "audit", 3, {}),
-        GroupPlanEntry("shared", 1, _ALONE),
-        GroupOffsetsEntry("shared", 1, ORDERS, ((0, 0), (3, 0))),
-        GroupEntry("alone", 1, "query", "host-3", {"audit": [0]}),
-        GroupPlanEntry("shared", 2, _MOVING),
-    )
-    for entry in entries:
-        log.commit([Unit((entry,))])
-    checkpoint(log)
-    log.commit([Unit((GroupReleaseEntry("shared", 1, ((ORDERS, 1), (ORDERS, 3))),))])
-    log.commit([Unit((GroupOffsetsEntry("shared", 2, ORDERS, ((3, 0),)),))])
-    log.commit([Unit((GroupPlanEntry("alone", 2, _ALONE),))])
-    log.close()
-    shutil.rmtree(folder / "locks", ignore_errors=True)
-    (folder / "log" / "hint").unlink()
-
-
-if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+    with golden_log(folder, file_bytes=LOG_FILE_BYTES) as log:
+        entries = (
+            TopicEntry(ORDERS, "orders", 5, {}),
+            TopicEntry(AUDIT, "audit", 3, {}),
+            GroupPlanEntry("shared", 1, _ALONE),
+            GroupOffsetsEntry("shared", 1, ORDERS, ((0, 0), (3, 0))),
+            GroupEntry("alone", 1, "query", "host-3", {"audit": [0]}),
+            GroupPlanEntry("shared", 2, _MOVING),
+        )
+        for entry in entries:
+            commit(log, entry)
+        checkpoint(log)
+        commit(log, GroupReleaseEntry("shared", 1, ((ORDERS, 1), (ORDERS, 3))))
+        commit(log, GroupOffsetsEntry("shared", 2, ORDERS, ((3, 0),)))
+        commit(log, GroupPlanEntry("alone", 2, _ALONE))

@@ -1,17 +1,12 @@
-"""Make the golden store of runs: `python -m tests.data.make_golden_runs FOLDER`.
-
-Run once; what it made before must stay readable for ever, so the files in `format-1-runs` are
-never made again.
-"""
+"""The golden store of runs: `format-1-runs`."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import kmq_spark as kmq
-from tests.data.make_golden import without_traces
 from tests.data.make_golden_keyed import make as make_queues
+from tests.data.making import without_traces
 
 
 def make(folder: Path) -> None:
@@ -25,7 +20,3 @@ def make(folder: Path) -> None:
         store.seal()
         store.checkpoint()
     without_traces(folder)
-
-
-if __name__ == "__main__":
-    make(Path(sys.argv[1]))

@@ -1,12 +1,7 @@
-"""Make the golden store of typed topics: `python tests/data/make_golden_typed.py FOLDER`.
-
-Run once; what it made before must stay readable for ever, so the files in `format-1-typed` are
-never made again.
-"""
+"""The golden store of typed topics: `format-1-typed`."""
 
 from __future__ import annotations
 
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,14 +11,10 @@ import pyarrow as pa
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.records import KEY, TOMBSTONES
 from kmq_storage.format.typed import encode_schema, stored_columns, typed_schema
-from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
-from kmq_storage.log.store_files import open_identity
+from kmq_storage.log.staging import SizedBatch
 from kmq_storage.maintenance.seal import plan_seal, seal
-from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import BEGIN_US, FILE_BYTES, environment, without_traces
+from tests.data.making import BEGIN_US, commit, golden_log, send
 
 SALES = bytes([7]) * 16
 FIRST = pa.schema(
@@ -75,31 +66,16 @@ def rows(schema: pa.Schema, first: int, count: int, columns: int) -> SizedBatch:
 
 def make(folder: Path) -> None:
     """Write the store: two versions of a schema, in frames, a staged file and a segment."""
-    env, disk = environment(), LocalDisk(folder)
-    log = LocalLog(disk, open_identity(disk, env, create=True, log_file_bytes=FILE_BYTES), env)
-    first, second = encode_schema(FIRST), encode_schema(SECOND)
-    _define(log, SALES, "sales", [first])
-    _records(log, SALES, rows(FIRST, 0, 3, 0), 1)
-    _records(log, SALES, rows(FIRST, 3, 30, KEY), 1, staged=True)
-    seal(log, plan_seal(log.refresh()))
-    _records(log, SALES, rows(FIRST, 33, 2, KEY), 1)
-    _define(log, SALES, "sales", [first, second])
-    _records(log, SALES, rows(SECOND, 35, 3, KEY | TOMBSTONES), 2)
-    log.close()
-    without_traces(folder)
+    with golden_log(folder) as log:
+        first, second = encode_schema(FIRST), encode_schema(SECOND)
+        _define(log, [first])
+        send(log, SALES, 0, rows(FIRST, 0, 3, 0), version=1)
+        send(log, SALES, 0, rows(FIRST, 3, 30, KEY), version=1, staged=True)
+        seal(log, plan_seal(log.refresh()))
+        send(log, SALES, 0, rows(FIRST, 33, 2, KEY), version=1)
+        _define(log, [first, second])
+        send(log, SALES, 0, rows(SECOND, 35, 3, KEY | TOMBSTONES), version=2)
 
 
-def _define(log: CommitLog, topic: bytes, name: str, schemas: list[str]) -> None:
-    log.commit([Unit((TopicEntry(topic, name, 1, {"schemas": schemas}),))])
-
-
-def _records(
-    log: CommitLog, topic: bytes, batch: SizedBatch, version: int, *, staged: bool = False
-) -> None:
-    stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
-    placed = stager.place(PartitionRecords("-", topic, 0, (batch,), version), room=2**20)
-    log.commit([Unit(placed.entries, placed.bodies)])
-
-
-if __name__ == "__main__":
-    make(Path(sys.argv[1]))
+def _define(log: CommitLog, schemas: list[str]) -> None:
+    commit(log, TopicEntry(SALES, "sales", 1, {"schemas": schemas}))

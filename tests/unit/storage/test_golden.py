@@ -17,7 +17,8 @@ from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import AUDIT, BEGIN_US, ORDERS, make, rows
+from tests.data.make_golden import AUDIT, ORDERS, make
+from tests.data.making import BEGIN_US, rows
 from tests.support.golden import golden_frames
 from tests.support.storage import send
 

@@ -11,9 +11,9 @@ import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.model import Chunk
-from tests.data.make_golden import rows
 from tests.data.make_golden_columns import PLAIN, ROWS, SCHEMA, make
 from tests.data.make_golden_typed import value
+from tests.data.making import rows
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 

@@ -13,8 +13,9 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.log.staging import PartitionRecords, Stager
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import ORDERS, rows
+from tests.data.make_golden import ORDERS
 from tests.data.make_golden_condemned import CONDEMNED, RECORDS, make
+from tests.data.making import rows
 from tests.support.golden import KINDS, placed
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-condemned"

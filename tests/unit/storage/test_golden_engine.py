@@ -18,8 +18,8 @@ from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.snapshot import snapshot
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import rows
 from tests.data.make_golden_engine import CUT, EVERYTHING, KEY, STATE, STREAM, keyed, make
+from tests.data.making import rows
 from tests.support.golden import golden_frames
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-engine"

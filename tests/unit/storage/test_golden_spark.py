@@ -10,8 +10,8 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.log.checkpoint import newest_checkpoint
 from kmq_storage.objects.local import LocalDisk
-from tests.data.make_golden import rows
 from tests.data.make_golden_spark import APPLICATIONS, KEY, make
+from tests.data.making import rows
 from tests.support.golden import KINDS, golden_frames, placed
 
 GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-spark"

@@ -11,7 +11,8 @@ from kmq_storage.errors import LeaseExpiredError
 from kmq_storage.format.delivery_numbers import DELIVERIES_APART
 from kmq_storage.format.queue_entries import ACK, AnswerEntry, Run
 from kmq_storage.log.binding import Unit
-from tests.data.make_golden_unbound import BEGIN_US, QUEUE, TOPIC, make
+from tests.data.make_golden_unbound import QUEUE, TOPIC, make
+from tests.data.making import BEGIN_US
 from tests.support.golden import KINDS, placed
 from tests.support.storage import open_folder
 
