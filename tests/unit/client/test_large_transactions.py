@@ -16,14 +16,6 @@ from tests.unit.client.stored import aborted, lsn, values
 
 
 @pytest.fixture
-def shop(store: kmq.Store) -> kmq.Store:
-    """Topics `a`, `b` and `c` with one partition each."""
-    for topic in "abc":
-        store.create_topic(topic)
-    return store
-
-
-@pytest.fixture
 def small_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction keeps 100 KB in memory."""
     monkeypatch.setattr(limits, "TRANSACTION_MEMORY_BYTES", 100_000)

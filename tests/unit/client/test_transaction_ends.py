@@ -20,14 +20,6 @@ from kmq_storage import limits
 from tests.unit.client.stored import aborted, values
 
 
-@pytest.fixture
-def shop(store: kmq.Store) -> kmq.Store:
-    """Topics `a` and `b` with one partition each."""
-    for topic in "ab":
-        store.create_topic(topic)
-    return store
-
-
 def test_a_newer_producer_with_the_same_transactional_id_fences_the_older(shop: kmq.Store):
     old = shop.producer(transactional_id="billing")
     old.begin_transaction()

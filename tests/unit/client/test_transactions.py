@@ -18,15 +18,6 @@ import kmq_spark as kmq
 from kmq_storage.format.entries import GroupOffsetsEntry, RecordsEntry
 from tests.unit.client.stored import aborted, lsn, values
 
-
-@pytest.fixture
-def shop(store: kmq.Store) -> kmq.Store:
-    """Topics `a`, `b` and `c` with one partition each."""
-    for topic in "abc":
-        store.create_topic(topic)
-    return store
-
-
 # --- all or nothing ---------------------------------------------------------------------------
 
 

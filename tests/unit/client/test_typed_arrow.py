@@ -16,13 +16,6 @@ from tests.unit.client.stored import lsn, records, values
 from tests.unit.client.typed import ADDED, NOTHING, SCHEMA
 
 
-@pytest.fixture
-def typed(store: kmq.Store) -> kmq.Store:
-    """A store with a typed topic `t` of two partitions."""
-    store.create_topic("t", schema=SCHEMA, partitions=2)
-    return store
-
-
 def _send(store: kmq.Store, *arguments: Any, **options: Any) -> kmq.RecordMetadata:
     with store.producer() as producer:
         return producer.send("t", *arguments, **options).result(10)

@@ -19,13 +19,6 @@ from tests.unit.client.typed import NOTHING, SCHEMA
 LOCAL = datetime(1900, 1, 2, 3, 4, 5, 6, tzinfo=UTC).replace(tzinfo=None)
 
 
-@pytest.fixture
-def typed(store: kmq.Store) -> kmq.Store:
-    """A store with a typed topic `t` of two partitions."""
-    store.create_topic("t", schema=SCHEMA, partitions=2)
-    return store
-
-
 @dataclass
 class Place:
     """A part of an order."""

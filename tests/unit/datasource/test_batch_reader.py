@@ -27,13 +27,6 @@ from tests.spark.shop import Place, Shop
 from tests.unit.datasource.engine import plain_columns
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop")
-    made.create("orders", 3)
-    return made
-
-
 def _tasks(shop: Shop, **options: str) -> list[list[Place]]:
     given_options = {"path": shop.url, "subscribe": "orders", **options}
     reader = KmqBatchReader(parse_source_options(given_options))

@@ -42,13 +42,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop")
-    made.create("orders", 3)
-    return made
-
-
 def _read(url: str, **options: str) -> list[Offset]:
     given = {"path": url, **({} if "assign" in options else {"subscribe": "orders"}), **options}
     reader = KmqBatchReader(parse_source_options(given))

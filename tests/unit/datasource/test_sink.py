@@ -28,13 +28,6 @@ _KEPT = ("key", "value", "timestamp", "headers", "properties")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop")
-    made.create("orders", 3)
-    return made
-
-
 def _task(
     shop: Shop,
     *batches: pa.RecordBatch,

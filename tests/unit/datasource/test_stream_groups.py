@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -20,13 +19,6 @@ from kmq_storage.log.binding import Unit
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import ALL, Crash, Stream
 from tests.unit.datasource.test_stream_limits import Clock
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop")
-    made.create("orders", 3)
-    return made
 
 
 def test_a_group_follows_the_batches_that_are_finished_and_never_goes_back(shop: Shop) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,13 +32,6 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
         self.seconds += seconds
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop")
-    made.create("orders", 3)
-    return made
 
 
 def _stream(shop: Shop, **options: str) -> Stream:

@@ -14,13 +14,6 @@ from tests.spark.shop import Shop
 from tests.unit.datasource.engine import Crash, Query, Stream
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop")
-    made.create("orders", 3)
-    return made
-
-
 def _lost(query: Query) -> int:
     number: int = query.reader.reportLatestOffset()["#kmq"]["lost"]
     return number

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +13,6 @@ from kmq_spark.datasource import stream_reader
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from tests.spark.shop import Place, Shop
 from tests.unit.datasource.engine import ALL, Stream
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop")
-    made.create("orders", 3)
-    return made
 
 
 def test_a_fast_writer_keeps_no_run_from_ending(shop: Shop) -> None:

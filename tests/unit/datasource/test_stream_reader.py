@@ -24,13 +24,6 @@ from tests.spark.shop import Shop
 from tests.unit.datasource.engine import ALL, Crash, Stream
 
 
-@pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    made = Shop(tmp_path / "shop")
-    made.create("orders", 3)
-    return made
-
-
 def test_a_stream_begins_at_the_end_unless_told_otherwise(shop: Shop) -> None:
     shop.send("orders", 0, 10)
     stream = Stream(shop)
