@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kmq_spark as kmq
-from kmq_spark.client.partitioner import murmur2, partitions_by_key
+from kmq_spark.client.routing import partitions_by_key
+from kmq_storage.format.murmur2 import murmur2
 from tests.unit.client.stored import records
 
 #: org.apache.kafka.common.utils.UtilsTest.testMurmur2.
