@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kmq_spark.datasource.columns.tables import (
+    table_arrow_schema,
     table_batch,
     table_spark_schema,
 )
 from kmq_spark.datasource.executor.commit_rows import CommitsTask
 from kmq_spark.datasource.executor.segment_rows import SegmentsTask
-from kmq_spark.datasource.executor.state_rows import RowsTask
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.tables.plan import plan_commits, plan_segments
 from kmq_spark.datasource.tables.state_rows import ROWS
@@ -26,6 +27,18 @@ from kmq_storage.log.state import StoreState
 
 #: Rows of a small table that go to one task.
 _TASK_ROWS = 100_000
+
+
+@dataclass(frozen=True)
+class RowsTask(InputPartition):
+    """Rows of a small table: they were made on the driver and travel in the task."""
+
+    table: str
+    message: pa.Buffer
+
+    def batches(self, url: str) -> Iterator[pa.RecordBatch]:
+        """The rows of this task."""
+        yield pa.ipc.read_record_batch(self.message, table_arrow_schema(self.table))
 
 
 TableTask = RowsTask | SegmentsTask | CommitsTask

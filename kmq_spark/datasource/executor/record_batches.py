@@ -8,6 +8,7 @@ together: Spark has a price per batch, which a copy of a few rows is below.
 from __future__ import annotations
 
 import uuid
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +18,6 @@ import pyarrow as pa
 from kmq_spark.client.constant_columns import constant
 from kmq_spark.client.fitting import fitted
 from kmq_spark.datasource.columns.schema import CREATE_TIME
-from kmq_spark.datasource.executor.properties import properties_as_text
 from kmq_spark.datasource.planning.view import View
 from kmq_storage.log.scan import Slice as StoredSlice
 
@@ -30,6 +30,9 @@ BATCH_ROWS = 65_536
 #: Smaller ones are put together: to copy these costs more than Spark's work for one more batch.
 _ENOUGH_ROWS = 8_192
 _ENOUGH_BYTES = 1 << 20
+
+#: Of properties: Spark's maps have one type of value.
+_TEXTS = pa.map_(pa.string(), pa.string())
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -84,7 +87,7 @@ def _of_log(
     prefix = view.prefix
     if f"{prefix}properties" in batch.schema.names:
         properties = batch.column(f"{prefix}properties")
-        made[f"{prefix}properties"] = lambda: properties_as_text(properties)
+        made[f"{prefix}properties"] = lambda: _properties_as_text(properties)
     return _spark_batch(batch, made, origin, view)
 
 
@@ -114,3 +117,30 @@ def _spark_batch(
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _properties_as_text(column: pa.Array) -> pa.Array:
+    """Stored properties as map<string, string>.
+
+    Text as it is, numbers in digits, true and false, bytes in Base64.
+    """
+    import pyarrow.compute as pc  # slow to import, and few need it
+
+    values = column.items
+    written = [values.field(name).cast(pa.string()) for name in ("text", "int", "float", "bool")]
+    texts = pc.coalesce(*written, _base64(values.field("bytes")))
+    entries = pa.StructArray.from_arrays(
+        [column.keys, texts], fields=[_TEXTS.key_field, _TEXTS.item_field]
+    )
+    # Which entries are whose, and who has none, stays as it is stored.
+    places = column.buffers()[:2]
+    return pa.Array.from_buffers(
+        _TEXTS, len(column), places, column.null_count, column.offset, [entries]
+    )
+
+
+def _base64(column: pa.Array) -> pa.Array:
+    if column.null_count == len(column):
+        return pa.nulls(len(column), pa.string())
+    texts = [None if value is None else b64encode(value).decode() for value in column.to_pylist()]
+    return pa.array(texts, pa.string())
