@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.archive.beginning import begin
-from kmq_spark.archive.growth import refuse_growth
 from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import Offsets, trim_archived
@@ -30,6 +29,8 @@ from kmq_spark.lake.columns import columns_of
 from kmq_spark.lake.files import check_readable
 from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord, ArchiveRecords
+from kmq_storage.errors import IllegalStateError
+from kmq_storage.log.state import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -185,13 +186,33 @@ def _writer(
     def write_batch(batch: DataFrame, number: int) -> None:
         log = open_log(url, read_only=True) if with_holes or record.typed else None
         if log is not None:
-            refuse_growth(log.refresh(), record, batch.columns)
+            _refuse_growth(log.refresh(), record, batch.columns)
         place.sync()  # Spark's plan of the batch: a later one under its number would be ignored
         if log is not None and with_holes:
             note_holes(log, place, record, number)
         write(_laid_out(batch, record), place, record, number)
 
     return write_batch
+
+
+def _refuse_growth(state: StoreState, record: ArchiveRecord, columns: Sequence[str]) -> None:
+    """IllegalStateError when a typed topic got columns since: the job's frame has only these.
+
+    The state must be no older than the one that the batch was planned in.
+    """
+    if not record.typed:
+        return
+    for topic in filter(None, map(state.find_topic, record.topics)):
+        schema = topic.settings.schema
+        new = [name for name in ([] if schema is None else schema.names) if name not in columns]
+        if new:
+            raise IllegalStateError(
+                f"topic {topic.name} has got column {new[0]!r} since this job began, whose batches "
+                "lack it: nothing of this one was archived; start the job again, and it goes on "
+                "with all columns",
+                topic=topic.name,
+                column=new[0],
+            )
 
 
 def _laid_out(batch: DataFrame, record: ArchiveRecord) -> DataFrame:
