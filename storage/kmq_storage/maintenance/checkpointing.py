@@ -32,12 +32,11 @@ def _checkpoint(log: CommitLog) -> CheckpointReport:
     began = log.files.now()
     state, cursor = log.snapshot()  # which syncs first
     check_undamaged(state)
-    if not state.lsn or reaches(log.files, state.lsn):
-        return CheckpointReport(state.lsn)
-    new_uuid = log.environment.new_uuid
-    return CheckpointReport(
-        state.lsn, write_checkpoint(log.files, state, cursor, new_uuid, began=began)
-    )
+    if not state.lsn:
+        return CheckpointReport(0)
+    # Should another one have written it meanwhile, it is written once more, to the same end.
+    pages = write_checkpoint(log.files, state, cursor, log.environment.new_uuid, began=began)
+    return CheckpointReport(state.lsn, pages)
 
 
 def check_undamaged(state: StoreState) -> None:
