@@ -21,6 +21,7 @@ from kmq_storage.integrity.found_segments import without_overlaps
 from kmq_storage.log import paging
 from kmq_storage.objects.local import LocalDisk
 from tests.support.damage import flip
+from tests.support.engine import Sent, send_rows
 from tests.support.storage import open_log
 
 _FILE_BYTES = 16 * 1024
@@ -128,6 +129,38 @@ def test_what_stands_nowhere_any_more_is_given_up_only_when_that_is_asked_for(tm
         assert whole.equals(contents["typed"].slice(end))
         assert store.read("plain").read_all().equals(contents["plain"])
         assert store.describe_topic("typed").rows == whole.num_rows
+
+
+@pytest.mark.parametrize("part", ["nothing", "footer", "batch"])
+def test_what_was_sealed_since_the_checkpoint_of_a_lost_page_stands_in_its_segment(
+    tmp_path: Path, part: str
+):
+    with kmq.Store(open_log(LocalDisk(tmp_path), file_bytes=4096), maintenance=False) as store:
+        store.create_topic("t", partitions=2)
+        send_rows(store.log, "t", [Sent(None, b"first"), Sent(None, b"second")], staged=True)
+        store.checkpoint()
+        for _ in range(2):
+            with store.producer() as producer:
+                producer.send("t", b"x" * 3000, partition=1)
+        store.seal()
+        store.collect(grace=0)
+        with pytest.raises(kmq.OffsetOutOfRangeError):
+            next(iter(store.commits(1)))
+        with store.producer() as producer:
+            producer.send("t", b"third", partition=0)
+        (row,) = store.log.refresh().topic("t").index(0).rows(0, 2)
+    (page,) = (tmp_path / "pages").iterdir()
+    _flip(page)
+    (segment,) = (tmp_path / "segments").rglob("0/*.arrow")
+    if part != "nothing":
+        flip(segment, segment.read_bytes().index(b"first") if part == "batch" else row.position)
+    with _opened(tmp_path) as store:
+        assert store.repair().ok == (part != "batch")
+        assert store.repair(drop_damaged=True).damage == []
+        start = {0: 2 if part == "batch" else 0}
+        values = store.read("t", partitions=[0], start=start).read_all()["value"].to_pylist()
+        assert values == [b"first", b"second", b"third"][start[0] :]
+        assert store.verify(deep=True).damage == []
 
 
 class _Killed(BaseException):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from kmq_storage import paths
@@ -18,6 +18,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.file_ids import begun_at, new_file_id
 from kmq_storage.format.identity import Identity
+from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import Key, PageRef, Row, decode_page, encode_page
 from kmq_storage.integrity.found_segments import FoundRows, find_segments
 from kmq_storage.integrity.log_remains import commits_left
@@ -47,6 +48,14 @@ class _Span:
     def key(self) -> Key:
         """The partition."""
         return self.topic.id, self.number
+
+
+@dataclass(slots=True)
+class _Found(FoundRows):
+    """What stands where, and what commits behind the checkpoint will say of it."""
+
+    #: By partition the offsets for which later commits name a segment: none of these is lost.
+    later: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
 
 
 def rebuild_pages(
@@ -96,9 +105,9 @@ def _newest(files: Files) -> Checkpoint | None:
     return None
 
 
-def _found_rows(files: Files, identity: Identity, state: StoreState) -> FoundRows:
+def _found_rows(files: Files, identity: Identity, state: StoreState) -> _Found:
     """The rows of what stands anywhere and was begun before the checkpoint of a state."""
-    found = FoundRows()
+    found = _Found()
     for segment in find_segments(files, identity.store_id):
         topic = state.topic_by_id(segment.topic_id)
         if topic is not None and begun_at(segment.row.file) <= state.lsn:
@@ -106,11 +115,13 @@ def _found_rows(files: Files, identity: Identity, state: StoreState) -> FoundRow
             if row is not None:
                 found.note_segment(segment, row)
     for commit in commits_left(files, identity):
-        if commit.lsn <= state.lsn:
-            for entry in commit.entries:
-                if isinstance(entry, RecordsEntry):
-                    row = row_of_records(entry, commit.time, commit.file, commit.position)
-                    found.note((entry.topic_id, entry.partition), row)
+        for entry in commit.entries:
+            if isinstance(entry, RecordsEntry) and commit.lsn <= state.lsn:
+                row = row_of_records(entry, commit.time, commit.file, commit.position)
+                found.note((entry.topic_id, entry.partition), row)
+            elif isinstance(entry, SegmentEntry) and commit.lsn > state.lsn:
+                key = (entry.topic_id, entry.partition)
+                found.later.setdefault(key, []).append((entry.base_offset, entry.end_offset))
     return found
 
 
@@ -129,7 +140,7 @@ def _between(found: FoundRows, span: _Span) -> list[Row]:
 def _made_anew(
     files: Files,
     state: StoreState,
-    found: FoundRows,
+    found: _Found,
     neighbours: tuple[PageRef, PageRef | None],
     new_uuid: Callable[[], uuid.UUID],
 ) -> tuple[PageRef | None, list[_Span]]:
@@ -138,7 +149,7 @@ def _made_anew(
     spans = sorted(_spans(state, ref, following), key=lambda span: span.key)
     rows = [(span.key, row) for span in spans for row in _between(found, span)]
     if not rows:
-        return None, [lost for span in spans for lost in _missing(span, [])]
+        return None, [lost for span in spans for lost in _missing(span, found, [])]
     page_id = new_file_id(new_uuid(), state.lsn)
     contents, made = encode_page(rows, page_id)
     is_same = (made.first, made.last, made.rows) == (ref.first, ref.last, ref.rows)
@@ -148,7 +159,7 @@ def _made_anew(
     return made, [
         lost
         for span in spans
-        for lost in _missing(span, [row for key, row in rows if key == span.key])
+        for lost in _missing(span, found, [row for key, row in rows if key == span.key])
     ]
 
 
@@ -167,10 +178,12 @@ def _spans(state: StoreState, ref: PageRef, following: PageRef | None) -> Iterat
                 yield _Span(topic, number, begin, end, begin == first_of_all)
 
 
-def _missing(span: _Span, rows: Sequence[Row]) -> Iterator[_Span]:
+def _missing(span: _Span, found: _Found, rows: Sequence[Row]) -> Iterator[_Span]:
     """The offsets of a span that are in none of these rows, and in no gap that is known."""
+    known = [(row.base_offset, row.end_offset) for row in rows]
+    known += [each for each in found.later.get(span.key, []) if each[0] < span.high]
     at = span.low
-    for base, end in chain(((row.base_offset, row.end_offset) for row in rows), [(span.high, 0)]):
+    for base, end in chain(sorted(known), [(span.high, 0)]):
         if at < base:
             for low, high in span.topic.index(span.number).outside_gaps(at, base):
                 yield replace(span, low=low, high=high)
