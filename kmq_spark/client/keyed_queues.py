@@ -224,7 +224,8 @@ class KeyedQueues(Resource):
     def get(self, queue: str | bytes, offset: int, num: int) -> list[bytes]:
         """The messages of a queue from an index on, at most `num`; none of an unknown queue.
 
-        OffsetOutOfRangeError, which says what the queue has, for an index that is given up.
+        OffsetOutOfRangeError, which says what the queue has, for an index that is given up. Where
+        a repair cut out what may have been among them, DataLossError, once; call again to go on.
         """
         found: list[bytes] = self._messages(queue, offset, num).to_pylist()
         return found

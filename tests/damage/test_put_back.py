@@ -20,6 +20,7 @@ from kmq_storage.log import behind
 from kmq_storage.log.binding import Unit
 from kmq_storage.objects.local import LocalDisk
 from tests.damage.bucket import read_around
+from tests.damage.told import tell_losses
 from tests.support.damage import flip
 from tests.support.storage import open_log
 
@@ -215,7 +216,9 @@ def test_no_message_of_a_queue_comes_back_at_the_index_of_one_before_it(tmp_path
         queues.put_batch(["b", "a"], [b"b1", b"a1"])
         store.seal()
     with _repaired(tmp_path) as repaired:
-        assert repaired.keyed_queues("queues").get("a", 0, 9) == []
+        queues = repaired.keyed_queues("queues")
+        tell_losses(queues, "a")
+        assert queues.get("a", 0, 9) == []
 
 
 def test_records_that_no_inline_commit_could_hold_are_put_back_and_their_offsets_taken(

@@ -16,6 +16,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.errors import CorruptionError
 from kmq_storage import limits, paths
+from tests.damage.told import tell_losses
 
 MESSAGES, BATCH_ROWS = 100, 25
 #: Digits of what a footer says of one batch, and those before the first one.
@@ -147,6 +148,7 @@ def test_of_a_footer_that_is_damaged_only_the_batch_that_cant_prove_itself_is_lo
     with kmq.open(folder) as store:
         assert store.repair(drop_damaged=True).ok
         queues = store.keyed_queues("inbox")
+        tell_losses(queues, "a", "b")
         stored = [each for name in ("a", "b") for each in queues.get(name, 0, 999)]
         wanted = [_message(name, n) for name in ("a", "b") for n in range(MESSAGES)]
         first = batch * BATCH_ROWS

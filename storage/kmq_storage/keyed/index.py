@@ -119,6 +119,11 @@ class QueueIndex:
         """The index of the first message that a queue has: those before it were given up."""
         return self._life(name, self.end).index
 
+    def began(self, name: bytes) -> int:
+        """The offset from which on a queue has what it has; 0 when that is all there ever was."""
+        life = self._life(name, self.end)
+        return self.runs[life.run].place.base_offset if life.index else life.end + 1
+
     def span(self, name: bytes) -> tuple[int, int]:
         """The index of the first message that a queue has, and the one behind the last."""
         life = self._life(name, self.end)

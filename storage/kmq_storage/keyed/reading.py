@@ -16,6 +16,7 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.gathered import Gathered, gathered, ranges
 from kmq_storage.keyed.index import QueueIndex, RunRows
+from kmq_storage.keyed.losses import Losses
 from kmq_storage.keyed.many import Asked, QueueRows
 from kmq_storage.keyed.parts import Part, Parts
 from kmq_storage.keyed.topic import PARTITION, keyed_topic
@@ -65,6 +66,7 @@ class QueueReader:
         self._reader = ChunkReader(self._log.files, at_random=True)
         self._batches: OrderedDict[tuple[Location, int], pa.RecordBatch] = OrderedDict()
         self._index = QueueIndex(self._log, self._reader)
+        self._losses = Losses()
         self._topic_id = b""
         self._state: StoreState | None = None
 
@@ -89,12 +91,13 @@ class QueueReader:
         """The messages of a queue from an index on, at most so many, in order.
 
         In pieces as they are stored: one would have 2 GiB at most. OffsetOutOfRangeError below
-        the first that it has.
+        the first that it has; DataLossError, once, where a repair gave up what may be among them.
         """
 
         def found(index: QueueIndex, topic: Topic) -> pa.ChunkedArray:
             if first < index.first(queue):
                 raise _given_up(index, topic, queue, first)
+            self._losses.check(index, topic, [(queue, first)], most)
             in_runs, offsets = index.places(queue, first, most)
             values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
             return pa.chunked_array([*values, *self._read(topic, offsets)], pa.binary())
@@ -156,6 +159,9 @@ class QueueReader:
             parts: list[QueueRows] = [*index.runs, ends, *loose]
             for queue, first in asked.given_up(parts):
                 raise _given_up(index, topic, queue, first)
+            if topic.index(PARTITION).gaps:
+                names = zip(queues.to_pylist(), firsts.tolist(), strict=True)
+                self._losses.check(index, topic, names, most)
             return asked.answer(parts)
 
         try:
@@ -204,6 +210,7 @@ class QueueReader:
         replaced = state is not self._state and not self._log.durable
         if replaced or topic.id != self._topic_id or end < self._index.end:
             self._index = QueueIndex(self._log, self._reader)
+            self._losses = self._losses if topic.id == self._topic_id else Losses()
             self._topic_id = topic.id
             self._batches.clear()
         self._state = state

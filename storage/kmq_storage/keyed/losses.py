@@ -1,0 +1,81 @@
+"""Telling who reads a queue of messages that are lost: none is passed over in silence.
+
+A recorded gap says no more than which offsets were lost, so messages of any queue may have stood
+there. Nobody seeks behind it in a queue, so its reader is told once, and the next call goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+import numpy as np
+
+from kmq_storage.errors import DataLossError
+from kmq_storage.keyed.index import QueueIndex
+from kmq_storage.keyed.topic import PARTITION
+from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.topic_state import Topic
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Losses:
+    """Which queues of a topic were told of its gaps. One thread at a time."""
+
+    def __init__(self) -> None:
+        self._gaps: set[int] = set()
+        self._told: set[bytes] = set()
+
+    def check(
+        self, index: QueueIndex, topic: Topic, asked: Iterable[tuple[bytes, int]], most: int
+    ) -> None:
+        """DataLossError, the first time, where a gap is among these messages, or before them.
+
+        So is one behind the last message of a queue that has fewer than were asked for.
+        """
+        gaps = topic.index(PARTITION).gaps
+        if not (gaps and most):
+            return
+        begins = {gap.start for gap in gaps}
+        if not begins <= self._gaps:
+            self._told.clear()
+        self._gaps = begins
+        met = [
+            (queue, gap)
+            for queue, first in asked
+            if queue not in self._told
+            for gap in topic.index(PARTITION).gaps_between(*_span(index, topic, queue, first, most))
+        ]
+        self._told.update(queue for queue, _ in met)
+        if met:
+            raise _loss(topic, *met[0])
+
+
+def _span(index: QueueIndex, topic: Topic, queue: bytes, first: int, most: int) -> tuple[int, int]:
+    """From the message before an index on up to the last one of those that are asked for."""
+    start, behind = index.span(queue)
+    first = min(max(first, start), behind)
+    before = int(first > start)
+    in_runs, loose = index.places(queue, first - before, most + before)
+    runs = [rows.run.offsets(rows.first, rows.behind) for rows in in_runs]
+    offsets = np.concatenate([*runs, loose])
+    part = topic.partition(PARTITION)
+    low = int(offsets[0]) if before else max(index.began(queue), part.start)
+    high = int(offsets[-1]) if len(offsets) == most + before else part.end
+    return low, high
+
+
+def _loss(topic: Topic, queue: bytes, gap: Gap) -> DataLossError:
+    error = DataLossError(
+        f"messages of queue {queue!r} in {topic.name} may be lost: offsets {gap.start} to "
+        f"{gap.end - 1} of the topic are ({gap.reason}); the queue goes on behind them, with the "
+        "next call",
+        queue=queue,
+        topic=topic.name,
+        partition=PARTITION,
+        start=gap.start,
+        end=gap.end,
+    )
+    _LOGGER.warning("%s", error)
+    return error

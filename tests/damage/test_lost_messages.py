@@ -1,0 +1,87 @@
+"""Messages of keyed queues that a repair gave up: who reads their queues is told.
+
+Finds: answers without messages that were acknowledged, given as if they had never been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage.format.frame import MAGIC
+from kmq_storage.objects.local import LocalDisk
+from tests.damage.told import tell_losses
+from tests.support.damage import flip
+from tests.support.storage import open_log
+
+
+def _opened(folder: Path) -> kmq.Store:
+    return kmq.Store(open_log(LocalDisk(folder)), maintenance=False)
+
+
+def _put(store: kmq.Store, *messages: tuple[str, bytes]) -> None:
+    names, values = zip(*messages, strict=True)
+    store.keyed_queues("inbox").put_batch(names, values)
+
+
+@pytest.fixture
+def queues(tmp_path: Path) -> Iterator[kmq.KeyedQueues]:
+    """Of `a` and `b` the messages in the middle are lost, of `early` none; all others follow."""
+    with _opened(tmp_path) as store:
+        _put(store, ("a", b"a0"), ("early", b"e0"), ("early", b"e1"), ("b", b"b0"))
+        store.seal()
+        store.checkpoint()
+        _put(store, ("a", b"lost"), ("b", b"lost"))
+        _put(store, ("a", b"a2"), ("late", b"l0"), ("late", b"l1"))
+    (log,) = (tmp_path / "log").glob("0*.log")
+    contents = log.read_bytes()
+    flip(log, contents.rindex(MAGIC, 0, contents.index(b"lost")) + 20)
+    with _opened(tmp_path) as store:
+        assert store.repair(drop_damaged=True).damage == []
+        yield store.keyed_queues("inbox")
+
+
+@pytest.mark.parametrize("call", ["get", "get_arrow"])
+def test_a_get_that_would_pass_over_lost_offsets_says_so_once_and_the_next_one_goes_on(
+    queues: kmq.KeyedQueues, call: str
+):
+    with pytest.raises(kmq.DataLossError, match="messages of queue b'a' in inbox") as lost:
+        getattr(queues, call)("a", 0, 9)
+    where = lost.value.context
+    assert (where["queue"], where["topic"], where["start"], where["end"]) == (b"a", "inbox", 4, 6)
+    assert queues.get("a", 0, 9) == [b"a0", b"a2"]
+
+
+def test_where_a_get_finds_nothing_for_a_loss_it_says_so(queues: kmq.KeyedQueues):
+    for name in ("b", "unknown"):
+        index = queues.size(name)
+        with pytest.raises(kmq.DataLossError):
+            queues.get(name, index, 1)
+        assert queues.get(name, index, 1) == []
+
+
+def test_what_stands_before_or_behind_lost_offsets_is_read_as_ever(queues: kmq.KeyedQueues):
+    assert queues.get("early", 0, 2) == [b"e0", b"e1"]
+    assert queues.get("a", 0, 1) == [b"a0"]
+    assert queues.get("early", 0, 0) == []
+    tell_losses(queues, "late")  # it may have begun before
+    assert queues.get("late", 1, 1) == [b"l1"]
+
+
+def test_message_by_message_a_reader_is_told_between_those_around_the_loss(
+    queues: kmq.KeyedQueues,
+):
+    assert queues.get("a", 0, 1) == [b"a0"]
+    with pytest.raises(kmq.DataLossError):
+        queues.get("a", 1, 1)
+    assert queues.get("a", 1, 1) == [b"a2"]
+
+
+def test_get_many_names_one_queue_and_goes_on_with_all_of_them(queues: kmq.KeyedQueues):
+    with pytest.raises(kmq.DataLossError, match="of queue b'early'"):
+        queues.get_many(["early", "a", "b"], 0, 9)
+    found = queues.get_many(["early", "a", "b"], 0, 9)
+    assert found["value"].to_pylist() == [b"e0", b"e1", b"a0", b"a2", b"b0"]
