@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from kmq_spark.client.arguments import check_choice
 from kmq_spark.client.store import Store
+from kmq_spark.datasource.columns.typed_schema import typed_spark_schema
 from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.lake.columns import check_columns, fields_of
 from kmq_spark.lake.places import ArchivePlace
@@ -28,10 +29,12 @@ def begin(
     else_format: str,
     fail_on_data_loss: bool,
     case_sensitive: bool = False,
+    times_of_day: bool = False,
 ) -> ArchiveRecord:
     """The record that the job goes on from, published before the job writes anything.
 
-    `case_sensitive`: whether the session that writes tells columns apart by letter case.
+    `case_sensitive`, `times_of_day`: whether the session that writes tells columns apart by letter
+    case, and has a type for times of day.
     """
     if file_format is not None:
         check_choice("file_format", file_format, (DELTA, PARQUET))
@@ -50,7 +53,9 @@ def begin(
     if fail_on_data_loss:
         _refuse_less(path, state, record, topics)
     grown = _grown(state, record, topics)
-    check_columns(fields_of(state, grown), grown.format, case_sensitive=case_sensitive)
+    _refuse_unknown(state, grown)
+    fields = fields_of(state, grown)
+    check_columns(fields, grown.format, case_sensitive=case_sensitive, times_of_day=times_of_day)
     _check_folders(place, grown)
     if grown != known:
         records.add(grown)
@@ -113,6 +118,13 @@ def _grown(state: StoreState, record: ArchiveRecord, topics: Sequence[str]) -> A
         begins = {p: start for p, (start, _) in topic.offsets().items() if start}
         starts.setdefault(topic.topic_id.hex, begins)
     return replace(record, topics=names, starts=starts)
+
+
+def _refuse_unknown(state: StoreState, record: ArchiveRecord) -> None:
+    """InvalidRequestError for a column that Spark has no type for."""
+    schema = state.topic(record.topics[0]).settings.schema
+    if schema is not None:
+        typed_spark_schema(schema, include_metadata=False)
 
 
 def _check_folders(place: ArchivePlace, record: ArchiveRecord) -> None:

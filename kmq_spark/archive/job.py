@@ -148,7 +148,8 @@ def start(
             file_format,
             else_format=_format_of(spark),
             fail_on_data_loss=fail_on_data_loss,
-            case_sensitive=spark.conf.get("spark.sql.caseSensitive") == "true",
+            case_sensitive=_is_set(spark, "spark.sql.caseSensitive"),
+            times_of_day=_is_set(spark, "spark.sql.timeType.enabled"),
         )
         columns, place = columns_of(store.log.state, record), store.url
     frame = (
@@ -170,6 +171,10 @@ def start(
             .trigger(**trigger or {"processingTime": "10 seconds"})
             .start()
         )
+
+
+def _is_set(spark: SparkSession, name: str) -> bool:
+    return spark.conf.get(name, "false") == "true"
 
 
 def _place(path: str) -> ArchivePlace:

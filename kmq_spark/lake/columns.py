@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from kmq_spark.lake.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.typed import stored_type
 from kmq_storage.log.state import StoreState
 
 _METADATA = ("topic", "topicId", "partition", "offset", "timestamp")
@@ -21,11 +22,16 @@ _NOT_IN_DELTA = " ,;{}()\n\t="
 
 
 def check_columns(
-    fields: Sequence[pa.Field], file_format: str, *, case_sensitive: bool = False
+    fields: Sequence[pa.Field],
+    file_format: str,
+    *,
+    case_sensitive: bool = False,
+    times_of_day: bool = False,
 ) -> None:
     """InvalidRequestError when the archive's format has no columns of such names or types.
 
-    `case_sensitive`: whether Spark takes `a` and `A` for two; Delta never does.
+    `case_sensitive`: whether Spark takes `a` and `A` for two; Delta never does. `times_of_day`:
+    whether Spark has a type for them.
     """
     is_delta, names = file_format == DELTA, [field.name for field in fields]
     wrong = [name for name in names if set(name) & set(_NOT_IN_DELTA)]
@@ -38,24 +44,36 @@ def check_columns(
     if is_delta or not case_sensitive:
         _refuse_letter_case(names, file_format)
     for field in fields:
-        _refuse_type(field, is_delta=is_delta)
+        _refuse_type(field, is_delta=is_delta, times_of_day=times_of_day)
 
 
-def _refuse_type(field: pa.Field, *, is_delta: bool) -> None:
+def _refuse_type(field: pa.Field, *, is_delta: bool, times_of_day: bool) -> None:
     kind, types = field.type, pa.types
     what, instead = "", "archive into Parquet (file_format='parquet')"
     if types.is_struct(kind) and not kind.num_fields:
         what, instead = "no file has structs without fields", "give it one (alter_topic)"
-    elif is_delta and types.is_duration(kind):
-        what = "Delta has no durations"
+    elif types.is_time(kind) and not times_of_day:
+        what = "Spark has times of day only where spark.sql.timeType.enabled is true"
+        instead = "set that in the session that archives, into Parquet (file_format='parquet')"
+    elif is_delta and (types.is_duration(kind) or types.is_time(kind)):
+        what = f"Delta has no {'times of day' if types.is_time(kind) else 'durations'}"
     elif is_delta and not types.is_struct(kind) and any(map(_holds_null, _children(kind))):
         what = "Delta has no lists or maps of nulls"
+    elif is_delta and types.is_struct(kind) and all(map(_is_null, _children(kind))):
+        what = "Delta has no structs of nulls alone"
     if what:
         raise InvalidRequestError(
             f"column {field.name!r}: {what}; {instead}, or copy the records into a topic with "
             "another type",
             column=field.name,
         )
+
+
+def _is_null(field: pa.Field) -> bool:
+    kind = field.type
+    return pa.types.is_null(kind) or (
+        pa.types.is_struct(kind) and all(map(_is_null, _children(kind)))
+    )
 
 
 def _holds_null(field: pa.Field) -> bool:
@@ -82,7 +100,8 @@ def _refuse_letter_case(names: Iterable[str], file_format: str) -> None:
 
 def fields_of(state: StoreState, record: ArchiveRecord) -> list[pa.Field]:
     """The topics' own columns, and what is nested in them as `column.name`."""
-    return list(_fields(_schema(state, record))) if record.typed else []
+    own = _schema(state, record) if record.typed else ()
+    return list(_fields(field.with_type(stored_type(field.type)) for field in own))
 
 
 def _fields(fields: Iterable[pa.Field], inside: str = "") -> Iterator[pa.Field]:

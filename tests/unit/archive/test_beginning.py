@@ -65,7 +65,18 @@ def test_columns_that_delta_has_not_are_refused_before_the_archive_is_there(
         (pa.list_(pa.duration("us")), [DELTA], "'a.item': Delta has no durations"),
         (pa.list_(pa.null()), [DELTA], "'a': Delta has no lists or maps of nulls"),
         (pa.map_(pa.string(), pa.list_(pa.null())), [DELTA], "'a': Delta has no lists or maps of"),
+        (pa.struct([("b", pa.null())]), [DELTA], "'a': Delta has no structs of nulls alone"),
+        (
+            pa.struct([("b", pa.struct([("c", pa.null())])), ("d", pa.int8())]),
+            [DELTA],
+            "'a.b': Delta has no structs of nulls alone",
+        ),
+        (pa.time64("us"), [DELTA], "'a': Delta has no times of day"),
+        (pa.map_(pa.string(), pa.time32("s")), [DELTA], "'a.entries.value': Delta has no times"),
+        (pa.dictionary(pa.int8(), pa.time64("us")), [DELTA], "'a': Delta has no times of day"),
         (pa.struct([]), [DELTA, PARQUET], "'a': no file has structs without fields"),
+        (pa.month_day_nano_interval(), [DELTA, PARQUET], "'a' is .*, for which Spark has no type"),
+        (pa.decimal256(50, 2), [DELTA, PARQUET], "'a' is .*, for which Spark has no type"),
     ],
     ids=str,
 )
@@ -79,6 +90,23 @@ def test_types_that_files_have_not_are_refused_before_the_archive_is_there(
         assert not (tmp_path / "lake" / FOLDER).exists()
     if PARQUET not in formats:
         assert _sums(store, tmp_path / "lake", PARQUET, True).format == PARQUET
+
+
+def test_times_of_day_are_refused_before_the_archive_is_there_where_spark_has_none(
+    store: kmq.Store, tmp_path: Path
+):
+    store.create_topic("sums", schema=pa.schema([("a", pa.list_(pa.time64("us")))]))
+    for file_format in (DELTA, PARQUET):
+        with pytest.raises(InvalidRequestError, match=r"column 'a.item': Spark has times of day"):
+            begin(
+                store,
+                str(tmp_path / "lake"),
+                ["sums"],
+                file_format,
+                else_format=PARQUET,
+                fail_on_data_loss=True,
+            )
+        assert not (tmp_path / "lake" / FOLDER).exists()
 
 
 _TWO = pa.schema([("a", pa.int64()), ("A", pa.string())])
@@ -109,6 +137,7 @@ def _sums(store: kmq.Store, path: Path, file_format: str, case_sensitive: bool) 
         else_format=file_format,
         fail_on_data_loss=True,
         case_sensitive=case_sensitive,
+        times_of_day=True,
     )
 
 
