@@ -96,7 +96,7 @@ def run(
     query.awaitTermination()
     place.sync()
     follow(query, storage_options)  # after the last batch, Spark tells the source nothing
-    # The last batch may find a gap after Spark had asked for its progress.
+    # A batch that is replayed finds what it lacks after Spark had asked for its progress.
     lost = max(lost_records(place) - known, 0, *map(_lost, query.recentProgress))
     with open_store(url, create=False, storage_options=storage_options) as store:
         group = query.name

@@ -33,7 +33,7 @@ from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.planning.coverage import known_to_group
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import History, history_of
-from kmq_spark.datasource.planning.plan import plan
+from kmq_spark.datasource.planning.plan import held, plan
 from kmq_spark.datasource.planning.tasks import Task
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
@@ -144,6 +144,9 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             history=history,
         )
         self._looked_at = state.lsn, {each.topic.id: each for each in ranges}
+        if history is not None or any(each.doubtful.any() for each in ranges):
+            # Spark asks for this batch's progress before its `partitions`: too late to count it.
+            held(self._wanted(state, finished, end), self._losses, history)
         return end
 
     def _parsed(self, offset: Offset) -> StreamOffset:
@@ -205,9 +208,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._join(log, ends)
 
         def planned(state: StoreState) -> list[InputPartition]:
-            known = self._known_of(state)
-            ranges = ranges_between(state, begins, ends, self._losses)
-            ranges = [each.known(known.get(each.topic.id)) for each in ranges]
+            ranges = self._wanted(state, begins, ends)
             self._view.check([each.topic for each in ranges])
             history = history_of(log, state, self._options.archive)
             return plan(ranges, self._losses, self._options.tasks, history)
@@ -221,9 +222,14 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, *others = tasks or [Task(())]
         return [announcing(first, member.place, ends.positions), *others]
 
-    def _known_of(self, state: StoreState) -> Mapping[bytes, TopicRanges]:
-        lsn, known = self._looked_at
-        return known if lsn == state.lsn else {}
+    def _wanted(
+        self, state: StoreState, begins: StreamOffset, ends: StreamOffset
+    ) -> list[TopicRanges]:
+        """What a batch reads, with what was found out of it when its end was looked for."""
+        lsn, looked_at = self._looked_at
+        known = looked_at if lsn == state.lsn else {}
+        ranges = ranges_between(state, begins, ends, self._losses)
+        return [each.known(known.get(each.topic.id)) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one task."""

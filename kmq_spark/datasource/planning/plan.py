@@ -24,17 +24,26 @@ def plan(
     wanted: Sequence[TopicRanges], losses: Losses, limits: TaskLimits, history: History | None
 ) -> list[InputPartition]:
     """The tasks that read these ranges; what neither archive nor log holds is reported."""
-    if history is None:
-        return [*plan_tasks([_readable(each, losses, None) for each in wanted], limits)]
-    archived, rest = history.split(each for several in wanted for each in several)
-    for each in archived:
-        _report_holes(each, losses)
-    ranges = [_readable(each, losses, history) for each in _by_topic(rest)]
+    archived, ranges = held(wanted, losses, history)
+    if not archived:
+        return [*plan_tasks(ranges, limits)]
     of_log = sum(int((each.ends - each.starts).sum()) for each in ranges)
     old = archived_tasks(archived, _share(limits, sum(r.end - r.start for r in archived), of_log))
     if limits.min_partitions is not None:
         limits = replace(limits, min_partitions=max(limits.min_partitions - len(old), 1))
     return [*old, *plan_tasks(ranges, limits)]
+
+
+def held(
+    wanted: Sequence[TopicRanges], losses: Losses, history: History | None
+) -> tuple[list[ArchivedRange], list[TopicRanges]]:
+    """What the archive and what the log holds of these ranges; what neither does is reported."""
+    if history is None:
+        return [], [_readable(each, losses, None) for each in wanted]
+    archived, rest = history.split(each for several in wanted for each in several)
+    for each in archived:
+        _report_holes(each, losses)
+    return archived, [_readable(each, losses, history) for each in _by_topic(rest)]
 
 
 def _report_holes(archived: ArchivedRange, losses: Losses) -> None:

@@ -49,6 +49,28 @@ def test_a_trimmed_range_stops_a_stream_that_must_not_lose_and_says_what_is_left
         query.trigger()
 
 
+def test_a_gap_is_counted_in_the_progress_of_the_batch_that_it_is_in(shop: Shop) -> None:
+    shop.send("orders", 0, 6)
+    shop.cut_out("orders", 0, 3, 5)
+    reader = (query := _careless(shop, maxOffsetsPerTrigger="2").start()).reader
+    start = reader.initialOffset()
+    for lost in (0, 1, 2):
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        assert _lost(query) == lost, "Spark asks for it here, before the batch's partitions"
+        reader.partitions(start, end)
+        assert _lost(query) == lost
+        start = end
+
+
+def test_a_batch_that_would_go_over_a_gap_is_not_planned(shop: Shop) -> None:
+    shop.send("orders", 0, 6)
+    shop.cut_out("orders", 0, 3, 5)
+    stream = Stream(shop, startingOffsets="earliest")
+    with pytest.raises(DataLossError, match="orders-0: offsets 3 to 4 were lost"):
+        stream.start().trigger()
+    assert stream.checkpoint.ends == []
+
+
 def test_a_replayed_batch_counts_its_loss_with_what_follows_it(shop: Shop) -> None:
     shop.send("orders", 0, 10)
     stream = _careless(shop, maxOffsetsPerTrigger="4")
