@@ -117,7 +117,12 @@ def test_killed_receivers_leave_each_message_to_be_acknowledged_once(tmp_path: P
                 stack.enter_context(workers.running(workers.receive_for_ever, url, f"p{n}"))
                 for n in range(_PROCESSES)
             ]
-            told = [pipe.recv() for _, pipe in started for _ in range(_FEW)]
+            told: list[list[tuple[str, bytes, int]]] = []
+            for _, pipe in started:
+                for _ in range(_FEW):
+                    while not pipe.poll(0.2):  # others had it all
+                        messages.append(("q0", b"more", queues.put("q0", b"more").result()))
+                    told.append(pipe.recv())
             store.seal()
             for process, _ in started:
                 process.kill()
