@@ -25,6 +25,7 @@ from kmq_spark.client.hand import Hand, Taken
 from kmq_spark.client.member_watch import MemberWatch
 from kmq_spark.client.one_thread import OneThread, alone, alone_or_called_back
 from kmq_spark.client.record import Record
+from kmq_spark.client.resource import Stopped
 from kmq_spark.client.subscription import (
     Listener,
     Partitions,
@@ -34,7 +35,7 @@ from kmq_spark.client.subscription import (
     by_topic,
     subscription_of,
 )
-from kmq_spark.client.taking import Stopped, Taking
+from kmq_spark.client.taking import Taking
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import ClosedError, FencedError, IllegalStateError, InvalidRequestError
 from kmq_storage.format.entries import GroupOffsetsEntry

@@ -27,11 +27,10 @@ from kmq_spark.client.keyed_receiving import (
     GroupReceiver,
     KeyedDelivery,
     deliveries_of,
-    text_of,
 )
+from kmq_spark.client.keyed_values import message_bytes, queue_name, texts_of
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.resource import Resource
-from kmq_spark.client.values import to_bytes
 from kmq_spark.errors import (
     ClosedError,
     CorruptionError,
@@ -39,7 +38,6 @@ from kmq_spark.errors import (
     NotFoundError,
     UnavailableError,
 )
-from kmq_storage import limits
 from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.fork import reopen_in_child
@@ -106,6 +104,10 @@ class SharedQueues:
         with closing(log):
             return look(QueueReader(log, self.name))
 
+    def wake(self) -> None:
+        """Have who waits look whether it is to go on."""
+        self._log.wake_waiters()
+
     def receiver(self, group: str) -> GroupReceiver:
         """What receives for a group."""
         found = self._receivers.get(group) if isinstance(group, str) else None
@@ -148,16 +150,22 @@ class KeyedQueues(Resource):
 
         A second call does nothing. Other handles of the topic go on.
         """
+        shared = self._shared
         try:
             with suppress(ClosedError):
                 self.flush()
         finally:
             closed: Any = _Closed()
             self._shared = self._reader = self.__dict__["_producer"] = closed
+            with suppress(ClosedError):
+                shared.wake()
 
     def _check_open(self) -> None:
-        if isinstance(self._shared, _Closed):
+        if self._is_closed():
             raise _closed()
+
+    def _is_closed(self) -> bool:
+        return isinstance(self._shared, _Closed)
 
     def __exit__(self, *_raised: object) -> None:
         self.close()
@@ -170,7 +178,7 @@ class KeyedQueues(Resource):
         """
         name = queue_name(queue)
         if type(message) is not bytes:
-            message = _message(message)
+            message = message_bytes(message)
         sent = self._producer.send(self.name, message, name)
         future: Future[int] = _Put((*sent, self._shared, name))  # type: ignore[misc]
         return future
@@ -267,7 +275,7 @@ class KeyedQueues(Resource):
 
     def names(self) -> list[str | bytes]:
         """The names of all queues with messages, in the order of their bytes; text where UTF-8."""
-        return list(chain.from_iterable(map(_texts, self._reader.names().chunks)))
+        return list(chain.from_iterable(map(texts_of, self._reader.names().chunks)))
 
     def receive(
         self,
@@ -286,7 +294,11 @@ class KeyedQueues(Resource):
         A group has no % in its name here.
         """
         receiver = self._shared.receiver(group)
-        return receiver.receive(queue_name(queue), max_records, timeout, lock_timeout)
+        name, stopped = queue_name(queue), self._is_closed
+        found = receiver.receive(name, max_records, timeout, lock_timeout, stopped=stopped)
+        if not found:
+            self._check_open()
+        return found
 
     def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
         """These are done, of any queues of one group: one delivery or some, all in one commit.
@@ -350,39 +362,3 @@ def _known(offset: int) -> int:
             "where: their indexes are not known"
         )
     return offset
-
-
-def queue_name(queue: str | bytes) -> bytes:
-    """The name of a queue as bytes; InvalidRequestError unless it can be one."""
-    name = queue if type(queue) is bytes else _name(queue)
-    if not 1 <= len(name) <= limits.QUEUE_NAME_BYTES_MAX:
-        raise InvalidRequestError(
-            f"the name of a queue has {len(name)} bytes; 1 to {limits.QUEUE_NAME_BYTES_MAX} are "
-            "allowed",
-            field="queue",
-        )
-    return name
-
-
-def _name(queue: object) -> bytes:
-    if not isinstance(queue, str | bytes):
-        raise InvalidRequestError(
-            f"the name of a queue must be text or bytes, not {type(queue).__name__}", field="queue"
-        )
-    return to_bytes("queue", queue)
-
-
-def _message(message: object) -> bytes:
-    if not isinstance(message, str | bytes | bytearray | memoryview):
-        kind = None if message is None else type(message).__name__
-        raise InvalidRequestError(f"a message must be bytes or text, not {kind}", field="message")
-    return to_bytes("message", message)
-
-
-def _texts(names: pa.Array) -> list[str | bytes]:
-    """Names as text, where they are UTF-8."""
-    try:
-        texts: list[str | bytes] = names.cast(pa.string()).to_pylist()
-    except pa.ArrowInvalid:
-        return [text_of(name) for name in names.to_pylist()]
-    return texts

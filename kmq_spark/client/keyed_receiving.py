@@ -18,8 +18,9 @@ import numpy as np
 
 from kmq_spark.client.arguments import checked_count, checked_stored_seconds, seconds_to_wait
 from kmq_spark.client.encoding import rows_of_columns
+from kmq_spark.client.keyed_values import text_of
 from kmq_spark.client.queue_delivery import check_own
-from kmq_spark.client.resource import stays_here
+from kmq_spark.client.resource import Stopped, stays_here
 from kmq_spark.client.units import records_unit
 from kmq_spark.errors import (
     ConflictError,
@@ -45,14 +46,6 @@ _TURNS = 1_000
 #: What becomes of an account for a message at an offset.
 _Change: TypeAlias = Callable[[Account, int], Account]
 _Given = TypeVar("_Given")
-
-
-def text_of(name: bytes) -> str | bytes:
-    """The name of a queue: text where it is UTF-8."""
-    try:
-        return name.decode()
-    except UnicodeDecodeError:
-        return name
 
 
 class KeyedDelivery:
@@ -185,9 +178,15 @@ class GroupReceiver:
         return QueueReader(self.log, check_name("topic", self.accounts_topic))
 
     def receive(
-        self, queue: bytes, most: int, timeout: float | None, lock_timeout: float | timedelta
+        self,
+        queue: bytes,
+        most: int,
+        timeout: float | None,
+        lock_timeout: float | timedelta,
+        *,
+        stopped: Stopped,
     ) -> list[KeyedDelivery]:
-        """As `KeyedQueues.receive`."""
+        """As `KeyedQueues.receive`; none once a wait was stopped."""
         most, clock = checked_count("max_records", most), self.log.environment.monotonic
         deadline = clock() + seconds_to_wait(timeout)
         held_for = round(checked_stored_seconds("lock_timeout", lock_timeout, above=0.0) * 1e6)
@@ -196,7 +195,9 @@ class GroupReceiver:
             left = deadline - clock()
             if found or left <= 0:
                 return found
-            self.log.wait(lsn, min(left, due))
+            self.log.wait(lsn, min(left, due), stopped)
+            if stopped():
+                return []
 
     def _take(
         self, state: StoreState, queue: bytes, most: int, held_for: int

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import NoReturn, Self, SupportsIndex
 
 from kmq_spark.errors import IllegalStateError
+
+#: Whether a call that waits is to end.
+Stopped = Callable[[], bool]
 
 
 def stays_here(what: str) -> IllegalStateError:

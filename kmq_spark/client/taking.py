@@ -5,14 +5,13 @@ Not thread-safe, but for what says so: the consumer lets one thread in at a time
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pyarrow as pa
 
 from kmq_spark.client.assignment import Assignment
 from kmq_spark.client.hand import Hand, Taken
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_values import records_of
+from kmq_spark.client.resource import Stopped
 from kmq_spark.client.subscription import TopicPartition
 from kmq_spark.client.topic_tables import check_one_schema, table_of
 from kmq_storage.log.commit_log import CommitLog
@@ -22,8 +21,6 @@ from kmq_storage.log.scan import Slice
 #: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
 _HAND_ROWS = 4_096
 _FOREVER = 365 * 86_400.0
-
-Stopped = Callable[[], bool]
 
 
 class Taking:

@@ -64,6 +64,25 @@ def test_other_handles_and_deliveries_go_on_when_one_is_closed(store: kmq.Store)
     assert other.lag("a") == 1
 
 
+def test_a_receive_that_waits_ends_when_its_handle_is_closed_and_takes_nothing(store: kmq.Store):
+    queues, told = store.keyed_queues("k"), list[BaseException]()
+
+    def wait() -> None:
+        with pytest.raises(kmq.ClosedError, match="keyed queues are closed") as closed:
+            queues.receive("a", timeout=None)
+        told.append(closed.value)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(0.1)
+    queues.close()
+    waiting.join(30)
+    assert len(told) == 1
+    with store.keyed_queues("k") as others:
+        others.put("a", b"1").result()
+        assert [each.delivery_count for each in others.receive("a")] == [1]
+
+
 def test_a_handle_whose_store_was_closed_is_closed_without_an_error(tmp_path: Path):
     with kmq.open(tmp_path / "store") as store:
         queues = store.keyed_queues("inbox")
