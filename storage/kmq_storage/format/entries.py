@@ -95,24 +95,8 @@ class RecordsEntry(NamedTuple):
         """The binary form."""
         if self.kind == _STAGED_RECORDS:
             return self._staged_payload()
-        return (
-            _LAYOUT.pack(
-                self.topic_id,
-                self.partition,
-                self.rows,
-                self.base_offset,
-                self.position,
-                self.length,
-                self.checksum,
-                self.columns,
-                1 if self.staged else 0,
-                0,
-                self.min_timestamp,
-                self.max_timestamp,
-                self.size,
-            )
-            + self.staged
-        )
+        is_staged = 1 if self.staged else 0
+        return _LAYOUT.pack(*self[:8], is_staged, 0, *self[8:11]) + self.staged
 
     def _staged_payload(self) -> bytes:
         return _STAGED_LAYOUT.pack(
