@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,7 @@ class CompactReport:
 
 def all_sealed(reports: Iterable[SealReport]) -> SealReport:
     """What several seals did together."""
-    reports = list(reports)
-    return SealReport(
-        sum(report.segments for report in reports),
-        sum(report.rows for report in reports),
-        sum(report.bytes for report in reports),
-        sum(report.conflicts for report in reports),
-    )
+    return SealReport(*_sums(reports))
 
 
 def all_trimmed(reports: Iterable[TrimReport]) -> TrimReport:
@@ -77,13 +71,12 @@ def all_trimmed(reports: Iterable[TrimReport]) -> TrimReport:
 
 def all_compacted(reports: Iterable[CompactReport]) -> CompactReport:
     """What several compactions did together."""
-    reports = list(reports)
-    return CompactReport(
-        sum(report.before for report in reports),
-        sum(report.after for report in reports),
-        sum(report.dropped for report in reports),
-        sum(report.conflicts for report in reports),
-    )
+    return CompactReport(*_sums(reports))
+
+
+def _sums(reports: Iterable[SealReport | CompactReport]) -> Iterator[int]:
+    """What each field of reports of one kind adds up to."""
+    return map(sum, zip(*map(astuple, reports), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
