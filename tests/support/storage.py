@@ -48,12 +48,9 @@ def open_folder(folder: Path, *, durable: bool = True, read_only: bool = False) 
     return open_log(disk, durable=durable, create=not read_only)
 
 
-def make_topic(
-    log: CommitLog, name: str = "t", *, topic_id: bytes = TOPIC_ID, partitions: int = 2
-) -> bytes:
-    """A topic in one commit."""
-    log.commit([Unit((TopicEntry(topic_id, name, partitions, {}),))])
-    return topic_id
+def make_topic(log: CommitLog, *, partitions: int = 2) -> None:
+    """Topic `t` in one commit."""
+    log.commit([Unit((TopicEntry(TOPIC_ID, "t", partitions, {}),))])
 
 
 def batch_of(values: Sequence[bytes]) -> SizedBatch:
@@ -87,14 +84,14 @@ def send(log: CommitLog, *values: bytes, partition: int = 0, staged: bool = Fals
     return log.commit([unit])
 
 
-def values_of(log: CommitLog, partition: int = 0, *, name: str = "t") -> list[bytes]:
-    """Every value of a partition that is visible; offsets are dense."""
-    topic = log.refresh().topic(name)
+def values_of(log: CommitLog, partition: int = 0) -> list[bytes]:
+    """Every value of a partition of topic `t` that is visible; offsets are dense."""
+    topic = log.refresh().topic("t")
     reader, values, position = ChunkReader(log.files), [], 0
     for chunk in topic.places(partition, 0, topic.partition(partition).end):
         assert chunk.base_offset == position
         batch = reader.read(
-            chunk, chunk.base_offset, chunk.end_offset, topic=name, partition=partition
+            chunk, chunk.base_offset, chunk.end_offset, topic="t", partition=partition
         )
         values += batch.column("value").to_pylist()
         position = chunk.end_offset

@@ -23,8 +23,8 @@ def store() -> Store:
     return open_engine()
 
 
-def _send(store: Store, count: int, *, value: bytes = b"v" * 10) -> None:
-    send_rows(store.log, "t", [Sent(None, value)] * count)
+def _send(store: Store, count: int) -> None:
+    send_rows(store.log, "t", [Sent(None, b"v" * 10)] * count)
 
 
 def _retained(store: Store, now: int) -> dict[int, int]:

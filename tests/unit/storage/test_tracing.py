@@ -29,8 +29,8 @@ def store() -> Iterator[kmq.Store]:
         yield store
 
 
-def _events(store: kmq.Store, offset: int, partition: int = 0) -> list[str]:
-    return [step.event for step in store.trace("t", partition, offset)]
+def _events(store: kmq.Store, offset: int) -> list[str]:
+    return [step.event for step in store.trace("t", 0, offset)]
 
 
 def _facts(store: kmq.Store, offset: int, event: str) -> list[dict[str, Any]]:

@@ -69,8 +69,8 @@ class _FarFiles(BucketFiles):
 class _Run:
     """What became of writers that committed for some seconds, with pauses between commits."""
 
-    def __init__(self, pauses: Sequence[float], *, seconds: float, seed: int = 1) -> None:
-        self._rng, self._time = random.Random(seed), VirtualTime()
+    def __init__(self, pauses: Sequence[float], *, seconds: float) -> None:
+        self._rng, self._time = random.Random(1), VirtualTime()
         self.bucket = _FarBucket(self._time, self._rng)
         self.logs = [self._open() for _ in pauses]
         make_topic(self.logs[0])
