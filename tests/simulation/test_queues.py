@@ -8,6 +8,7 @@ a record is passed over.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -23,6 +24,13 @@ from tests.simulation.seeds import ASKED, shows, worlds_of
 from tests.simulation.world import World
 
 _MUTANT_SEEDS = 300
+#: The world in which each mistake shows.
+_PLANTED: dict[type[World], Sequence[Mutant]] = {
+    QueueWorld: QUEUE_MUTANTS,
+    ChoosyWorld: CHOOSY_MUTANTS,
+    RebindingWorld: REBINDING_MUTANTS,
+    OrderlyWorld: ORDERLY_MUTANTS,
+}
 #: What all seeds do at least.
 _OF_QUEUES = {"received": 150, "answered": 40, "late": 15, "transactions": 15, "aborted": 8}
 _OF_LOOPS = {"fenced": 5, "refused": 4, "redriven": 0, "checkpoints": 5, "collected": 15}
@@ -58,33 +66,13 @@ def test_no_record_is_lost_doubled_or_held_by_two(
         assert done[what] > count, what
 
 
-@pytest.mark.parametrize("mutant", QUEUE_MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mistake_that_is_planted_in_queues_or_transactions_is_found(
-    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("kind", "mutant"),
+    [(kind, mutant) for kind, mutants in _PLANTED.items() for mutant in mutants],
+    ids=lambda each: each.__name__,
+)
+def test_a_mistake_that_is_planted_there_is_found(
+    kind: type[World], mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ):
     mutant(monkeypatch)
-    assert shows(mutant.__name__, _MUTANT_SEEDS, QueueWorld)
-
-
-@pytest.mark.parametrize("mutant", CHOOSY_MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mistake_that_is_planted_in_filters_expiry_or_uniq_is_found(
-    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
-):
-    mutant(monkeypatch)
-    assert shows(mutant.__name__, _MUTANT_SEEDS, ChoosyWorld)
-
-
-@pytest.mark.parametrize("mutant", REBINDING_MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mistake_that_is_planted_in_binding_anew_is_found(
-    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
-):
-    mutant(monkeypatch)
-    assert shows(mutant.__name__, _MUTANT_SEEDS, RebindingWorld)
-
-
-@pytest.mark.parametrize("mutant", ORDERLY_MUTANTS, ids=lambda mutant: mutant.__name__)
-def test_a_mistake_that_is_planted_in_orderly_members_is_found(
-    mutant: Mutant, monkeypatch: pytest.MonkeyPatch
-):
-    mutant(monkeypatch)
-    assert shows(mutant.__name__, _MUTANT_SEEDS, OrderlyWorld)
+    assert shows(mutant.__name__, _MUTANT_SEEDS, kind)
