@@ -72,6 +72,11 @@ class Sends(Outcome):
     def let_go(self) -> None:
         """Keep no data any more: it is stored, or on its way."""
 
+    def finish(self) -> None:
+        """Wake who waits, and let go of the data: futures that are kept must not keep it."""
+        self.let_go()
+        super().finish()
+
 
 class RowSends(Sends):
     """Records sent one by one; each is accepted or refused for itself."""
@@ -168,11 +173,6 @@ class RowSends(Sends):
         }
         self.values, self.keys, self.extras = [], [], {}
 
-    def finish(self) -> None:
-        """Wake who waits, and let go of the data: futures that are kept must not keep it."""
-        self.let_go()
-        super().finish()
-
     @property
     def calls_back(self) -> bool:
         """Whether somebody asked to be called."""
@@ -238,11 +238,6 @@ class ArrowSend(Sends):
     def let_go(self) -> None:
         """Keep how many rows there are."""
         self.batches, self.work = (), None
-
-    def finish(self) -> None:
-        """Wake who waits, and let go of the data."""
-        self.let_go()
-        super().finish()
 
     def place(self, index: int) -> BatchMetadata:
         """Where the rows are."""
