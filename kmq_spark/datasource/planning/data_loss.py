@@ -123,7 +123,7 @@ def readable_parts(
         parts.append(replace(offsets, start=position, end=max(gap.start, position)))
         position = max(gap.end, position)
     parts.append(replace(offsets, start=min(position, offsets.end)))
-    return [TopicRange(inside.topic, part) for part in parts if part.size or not gaps]
+    return [TopicRange(inside.topic, part) for part in parts if part.size]
 
 
 def readable(wanted: TopicRange, losses: Losses, history: History | None = None) -> TopicRange:
