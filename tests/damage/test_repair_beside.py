@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,8 @@ from tests.damage import bucket as buckets
 from tests.support.damage import flip
 
 
-def _sent_behind(
-    patch: pytest.MonkeyPatch, store: kmq.Store, names: Iterable[str]
-) -> list[kmq.RecordMetadata]:
-    """Have somebody send a record right after each of these steps of a repair."""
+def _sent_behind(patch: pytest.MonkeyPatch, store: kmq.Store) -> list[kmq.RecordMetadata]:
+    """Have somebody send a record right after each of three steps of a repair."""
     sent: list[kmq.RecordMetadata] = []
 
     def behind(step: Callable[..., Any]) -> Callable[..., Any]:
@@ -36,12 +34,9 @@ def _sent_behind(
 
         return stepped
 
-    for name in names:
+    for name in ("seal", "_newest", "plan_seal"):
         patch.setattr(repair, name, behind(getattr(repair, name)))
     return sent
-
-
-_STEPS = ("seal", "_newest", "plan_seal")
 
 
 def test_records_that_are_sent_while_damaged_log_files_are_left_behind_stay(
@@ -59,7 +54,7 @@ def test_records_that_are_sent_while_damaged_log_files_are_left_behind_stay(
         kmq.open(tmp_path, maintenance=False) as other,
     ):
         with monkeypatch.context() as patch:
-            sent = _sent_behind(patch, other, _STEPS)
+            sent = _sent_behind(patch, other)
             assert store.repair(drop_damaged=True).ok
         assert not log.exists()
         found = store.read("t", start={0: 3}).read_all()["value"].to_pylist()
@@ -80,7 +75,7 @@ def test_in_a_bucket_too(monkeypatch: pytest.MonkeyPatch):
         bucket.objects[changed] = body.replace(b"value", b"VALUE")
     with buckets.store_in(bucket) as store, buckets.store_in(bucket) as other:
         with monkeypatch.context() as patch:
-            sent = _sent_behind(patch, other, _STEPS)
+            sent = _sent_behind(patch, other)
             assert store.repair(drop_damaged=True).ok
         assert len(sent) >= 3
         found = buckets.read_around(store, 0)

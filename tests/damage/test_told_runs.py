@@ -50,16 +50,16 @@ def _damage(run: Path, at: int) -> None:
     run.write_bytes(contents[:at] + b"?" + contents[at + 1 :])
 
 
-def _damage_message(folder: Path, name: str, number: int) -> None:
+def _damage_message(folder: Path, number: int) -> None:
     run = _run(folder)
-    _damage(run, run.read_bytes().index(_message(name, number)))
+    _damage(run, run.read_bytes().index(_message("a", number)))
 
 
 @pytest.mark.parametrize(("first", "number"), [(0, 60), (30, 60), (55, 60), (0, 0), (80, 99)])
 def test_the_indexes_that_are_named_are_those_of_the_damaged_batch(
     folder: Path, first: int, number: int
 ):
-    _damage_message(folder, "a", number)
+    _damage_message(folder, number)
     batch = number // BATCH_ROWS * BATCH_ROWS
     with kmq.open(folder, read_only=True) as store:
         queues = store.keyed_queues("inbox")
@@ -82,7 +82,7 @@ _CALLS: dict[str, Callable[[kmq.Store], Any]] = {
 
 @pytest.mark.parametrize("call", _CALLS)
 def test_a_damaged_batch_is_told_by_topic_offsets_queues_and_file(folder: Path, call: str):
-    _damage_message(folder, "a", 60)
+    _damage_message(folder, 60)
     with kmq.open(folder) as store, pytest.raises(CorruptionError) as raised:
         _CALLS[call](store)
     _expect_told(raised.value, folder)

@@ -114,9 +114,9 @@ def test_rows_are_those_that_were_sent_wherever_they_stand_in_a_batch(column: st
     assert expected[7] == 4
 
 
-def _put_race(folder: Path, *, queues: int, rounds: int) -> Race:
-    """A store in which every queue has so many messages, and its race."""
-    race = Race(f"{folder}/store", queues, queues * rounds, 1, 1, 0)
+def _put_race(folder: Path, *, rounds: int) -> Race:
+    """A store in which each of thirty queues has so many messages, and its race."""
+    race = Race(f"{folder}/store", 30, 30 * rounds, 1, 1, 0)
     queue_phases.prepare(race, None)
     queue_phases.put(race)
     return race
@@ -125,7 +125,7 @@ def _put_race(folder: Path, *, queues: int, rounds: int) -> Race:
 def test_queues_are_read_in_turn_until_a_get_gives_fewer_than_ten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    race, asked = _put_race(tmp_path, queues=30, rounds=20), []
+    race, asked = _put_race(tmp_path, rounds=20), []
     get = KeyedQueues.get
 
     def watched(self: KeyedQueues, queue: bytes, offset: int, num: int) -> list[bytes]:
@@ -139,7 +139,7 @@ def test_queues_are_read_in_turn_until_a_get_gives_fewer_than_ten(
 
 
 def test_a_message_too_many_in_one_queue_is_found(tmp_path: Path):
-    race = _put_race(tmp_path, queues=30, rounds=20)
+    race = _put_race(tmp_path, rounds=20)
     queue_phases.read_one_by_one(race)
     with kmq.open(race.url) as store:
         message = made(np.array([10]), np.array([20]))[0].as_py()
@@ -149,7 +149,7 @@ def test_a_message_too_many_in_one_queue_is_found(tmp_path: Path):
 
 
 def test_a_message_too_few_in_every_queue_is_found(tmp_path: Path):
-    put = _put_race(tmp_path, queues=30, rounds=19)
+    put = _put_race(tmp_path, rounds=19)
     race = Race(put.url, 30, 600, 1, 1, 0)
     with pytest.raises(AssertionError, match="number of messages"):
         queue_phases.read_one_by_one(race)
