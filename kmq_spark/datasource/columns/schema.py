@@ -74,7 +74,7 @@ def spark_schema(
     return StructType([StructField(name, kind) for name, kind, _ in columns])
 
 
-def all_columns(*, keyed: bool = False) -> StructType:
+def all_columns(*, keyed: bool) -> StructType:
     """Every column that a read of untyped topics can have."""
     columns = (*_columns(headers=True, properties=True, keyed=keyed), _TOPIC_ID)
     return StructType([StructField(name, kind) for name, kind, _ in columns])
@@ -88,7 +88,7 @@ def arrow_columns(names: Iterable[str]) -> pa.Schema:
 
 
 def _columns(
-    *, headers: bool, properties: bool, keyed: bool = False
+    *, headers: bool, properties: bool, keyed: bool
 ) -> tuple[tuple[str, DataType, pa.DataType], ...]:
     more = ((_HEADERS,) * headers, (_PROPERTIES,) * properties, _QUEUES * keyed)
     return (*_COLUMNS, *chain.from_iterable(more))

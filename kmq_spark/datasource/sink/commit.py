@@ -34,7 +34,7 @@ _Runs = dict[tuple[bytes, int], list[PartitionRecords]]
 def commit_written(
     log: CommitLog,
     written: Sequence[Written],
-    batch: BatchIdEntry | None = None,
+    batch: BatchIdEntry | None,
     *,
     also: Sequence[Entry] = (),
 ) -> None:

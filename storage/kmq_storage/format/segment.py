@@ -66,7 +66,7 @@ class SegmentEncoder:
         file_id: bytes,
         *,
         most: int,
-        compression: str | None = None,
+        compression: str | None,
         schemas: Sequence[str] = (),
         directory: DirectoryEncoder | None = None,
     ) -> None:

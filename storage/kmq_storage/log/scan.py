@@ -165,7 +165,7 @@ def scan_places(
     span: tuple[int, int],
     *,
     batch_rows: int,
-    layout: Layout = UNTYPED,
+    layout: Layout,
 ) -> Iterator[Slice]:
     """The records at these places with offsets in [start, end), as `scan` gives them.
 

@@ -44,7 +44,7 @@ class Proof:
     races: tuple[Race, ...] = field(default=RACES)
 
 
-def probe(bucket: Bucket, environment: Environment, races: Sequence[Race] = RACES) -> Proof:
+def probe(bucket: Bucket, environment: Environment, races: Sequence[Race]) -> Proof:
     """Race for names in the bucket, and judge what came out."""
     folder = f"{paths.PROBE_FOLDER}/{environment.new_uuid().hex}"
     verdicts = [
