@@ -12,6 +12,7 @@ from itertools import chain
 
 from kmq_storage import paths
 from kmq_storage.format.layout_entries import CondemnEntry
+from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.lost_end import lost_end
 from kmq_storage.integrity.made_again import made_again, named_again
 from kmq_storage.integrity.manifest_repair import repair_manifest
@@ -24,14 +25,19 @@ from kmq_storage.integrity.restoring import restore
 from kmq_storage.integrity.slip_files import end_damaged
 from kmq_storage.integrity.small_files import unreadable_pins
 from kmq_storage.integrity.unnamed import unnamed_rows
-from kmq_storage.integrity.unnamed_segments import ends_of, rows_to_put_back, unnamed_segments
+from kmq_storage.integrity.unnamed_segments import (
+    complete,
+    ends_of,
+    rows_to_put_back,
+    unnamed_segments,
+)
 from kmq_storage.integrity.verify import verify
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.lost_ranges import Unnamed
+from kmq_storage.log.lost_ranges import Span, Unnamed
 from kmq_storage.log.open import bucket_files, is_disk
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
@@ -76,7 +82,7 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     if state.damage or state.broken is not None:
         if not drop_damaged:
             return  # nothing can be written before it is known what is given up
-        yield from _go_on_behind(log)
+        yield from _go_on_behind(log, damage)
         yield from named_again(log)
         damage = verify(log, deep=True).damage
     yield from end_damaged(log)
@@ -118,14 +124,14 @@ def _is_nothing_left(log: CommitLog) -> bool:
     return not log.refresh().lsn and any(True for _ in log.files.walk(paths.SEGMENT_FOLDER))
 
 
-def _go_on_behind(log: CommitLog) -> Iterator[str]:
+def _go_on_behind(log: CommitLog, damage: Sequence[Damage] = ()) -> Iterator[str]:
     """Have the log go on behind a checkpoint of what can be read."""
     if _is_nothing_left(log):
         yield from rebuild(log.files, log.identity, log.environment)
         log.reload()
     state = log.refresh()
     yield from _lost_commits(state)
-    behind = log.go_on_behind(_unnamed(log.files, state))
+    behind = log.go_on_behind(_unnamed(log.files, state, damage))
     for found in behind.put_back:
         row = found.row
         yield (
@@ -143,10 +149,26 @@ def _go_on_behind(log: CommitLog) -> Iterator[str]:
     yield f"the log goes on behind commit {log.reload().lsn}"
 
 
-def _unnamed(files: Files, state: StoreState) -> Unnamed:
+def _unnamed(files: Files, state: StoreState, damage: Sequence[Damage]) -> Unnamed:
     found = unnamed_segments(files, state)
     segments = rows_to_put_back(files, state, found) if is_disk(files) else {}
-    return Unnamed(unnamed_rows(files, state), segments, ends_of(found))
+    return Unnamed(
+        unnamed_rows(files, state),
+        segments,
+        complete(found),
+        _unreadable(state, damage),
+        ends_of(found),
+    )
+
+
+def _unreadable(state: StoreState, damage: Sequence[Damage]) -> dict[Key, list[Span]]:
+    """Offsets whose records are damaged, by partition."""
+    found: dict[Key, list[Span]] = {}
+    for each in damage:
+        topic = None if each.topic is None else state.find_topic(each.topic)
+        if topic and each.partition is not None and each.start is not None and each.end is not None:
+            found.setdefault((topic.id, each.partition), []).append((each.start, each.end))
+    return found
 
 
 def _lost_commits(state: StoreState) -> Iterator[str]:

@@ -20,7 +20,7 @@ from kmq_storage.objects.mapping import brought_in
 
 
 def unnamed_segments(files: Files, state: StoreState) -> dict[Key, list[FoundSegment]]:
-    """The segments of known topics that were begun by who knew the first lost commit.
+    """The segments of known topics that were begun by who knew all before the first lost commit.
 
     Whole ones first, and the newest first of these: what it was made of it may have left out.
     """
@@ -41,7 +41,7 @@ def _first_lost(state: StoreState) -> int | None:
 def _begun_since(files: Files, lsn: int | None) -> Iterator[FoundSegment]:
     for file in files.walk(paths.SEGMENT_FOLDER) if lsn is not None else ():
         file_id = paths.try_file_id(file.path)
-        if file_id is not None and lsn is not None and begun_at(file_id) >= lsn:
+        if file_id is not None and lsn is not None and begun_at(file_id) >= lsn - 1:
             segment = try_segment(files, file)
             if segment is not None:
                 yield segment
@@ -66,6 +66,16 @@ def rows_to_put_back(
         for key, segments in found.items()
         if (topic := state.topic_by_id(key[0])) is not None and queue_of_log(topic.name) is None
     }
+
+
+def complete(found: dict[Key, list[FoundSegment]]) -> frozenset[bytes]:
+    """The files of those that prove to have every record of their offsets."""
+    return frozenset(
+        each.row.file
+        for segments in found.values()
+        for each in segments
+        if each.whole and each.row.rows == each.row.end_offset - each.row.base_offset
+    )
 
 
 def ends_of(found: dict[Key, list[FoundSegment]]) -> dict[Key, int]:

@@ -85,10 +85,13 @@ def _accept(state: StoreState, last: int, behind: Behind) -> None:
 
 
 def _put_back(topic: Topic, number: int, row: Row, last: int) -> None:
-    """Have a segment's records; who planned without them plans anew."""
+    """Have a segment's records, in place of rows that say the same; others plan anew then."""
     part = topic.parts[number]
+    begin = max(row.base_offset, part.start)
+    known = [each.held_from(begin) for each in topic.index(number).rows(begin, row.end_offset)]
     rows, size = row.held_from(part.start)
-    part.rows, part.size = part.rows + rows, part.size + size
+    part.rows += rows - sum(each[0] for each in known)
+    part.size += size - sum(each[1] for each in known)
     part.end = max(part.end, row.end_offset)
     part.layout_lsn = last
     topic.columns |= topic.layout().sealed_columns  # any record may be a tombstone

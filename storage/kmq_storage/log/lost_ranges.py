@@ -6,14 +6,18 @@ Offsets that may have been given out are never given out again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from kmq_storage import limits
-from kmq_storage.format.manifest import Key, Row
+from kmq_storage.format.manifest import SEGMENT, Key, Row
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
+
+#: The first offset, and the one behind the last.
+Span: TypeAlias = tuple[int, int]
 
 #: A stored record takes no less: its timestamp.
 _ROW_BYTES_MIN = 8
@@ -27,6 +31,10 @@ class Unnamed:
     staged_rows: Mapping[Key, int] = field(default_factory=dict)
     #: Segments, the best first: of overlapping ones the first that fits counts.
     segments: Mapping[Key, Sequence[Row]] = field(default_factory=dict)
+    #: Files of those that prove to have every record of their offsets.
+    complete: Collection[bytes] = frozenset()
+    #: Offsets of known rows whose records can't be read.
+    unreadable: Mapping[Key, Sequence[Span]] = field(default_factory=dict)
     #: How far any segment went, also one that can't be put back.
     ends: Mapping[Key, int] = field(default_factory=dict)
 
@@ -63,26 +71,57 @@ def plan_behind(state: StoreState, last: int, unnamed: Unnamed) -> Behind:
     `last` is the last commit that there was.
     """
     put_back, cut = list[PutBack](), list[CutOut]()
-    for lost in lost_ranges(state, last, unnamed):
-        topic = state.topics[lost.topic]
-        rows = unnamed.segments.get((topic.id, lost.partition), ())
-        fitting = _apart([row for row in rows if _fits(topic, lost, row)])
-        put_back += [PutBack(lost.topic, lost.partition, row) for row in fitting]
-        cut += [replace(lost, gap=gap) for gap in _around(lost.gap, fitting)]
+    lost = lost_ranges(state, last, unnamed)
+    for key, rows in unnamed.segments.items():
+        topic = state.topic_by_id(key[0])
+        if topic is not None and key[1] < topic.partitions:
+            known = _Known(topic, key[1], lost, unnamed)
+            fitting = _apart([row for row in rows if known.has_place_for(row)])
+            put_back += [PutBack(topic.name, key[1], row) for row in fitting]
+    for each in lost:
+        where = (each.topic, each.partition)
+        beside = [back.row for back in put_back if (back.topic, back.partition) == where]
+        cut += [replace(each, gap=gap) for gap in _around(each.gap, beside)]
     return Behind(put_back, cut)
 
 
-def _fits(topic: Topic, lost: CutOut, row: Row) -> bool:
-    """Whether all of a row was lost; only where the partition begins it may be cut."""
-    part, index = topic.parts[lost.partition], topic.index(lost.partition)
-    start = max(lost.gap.start, part.start)
-    if not start < row.end_offset <= lost.gap.end:
-        return False
-    if row.base_offset < start and start > part.start:
-        return False
-    begin = max(row.base_offset, start)
-    is_known = any(True for _ in index.rows(begin, row.end_offset))
-    return not (is_known or index.gaps_between(begin, row.end_offset))
+class _Known:
+    """What a state has of one partition, and what of it is lost."""
+
+    def __init__(self, topic: Topic, number: int, lost: Sequence[CutOut], unnamed: Unnamed) -> None:
+        self._part, self._index = topic.parts[number], topic.index(number)
+        self._complete = unnamed.complete
+        here = (topic.name, number)
+        gaps = [each.gap for each in lost if (each.topic, each.partition) == here]
+        self._lost = [(gap.start, gap.end) for gap in gaps]
+        self._wanted = [*self._lost, *unnamed.unreadable.get((topic.id, number), ())]
+
+    def has_place_for(self, row: Row) -> bool:
+        """Whether a segment has what is lost, and nothing else that may differ from it."""
+        begin, end = max(row.base_offset, self._part.start), row.end_offset
+        is_wanted = any(low < end and begin < high for low, high in self._wanted)
+        if not is_wanted or begin >= end or self._index.gaps_between(begin, end):
+            return False
+        known = list(self._index.rows(begin, end))
+        if known and not (row.file in self._complete and self._gives_way(known, begin, end)):
+            return False
+        spans = [(each.base_offset, each.end_offset) for each in known]
+        return _are_covered(begin, end, sorted([*spans, *self._lost]))
+
+    def _gives_way(self, known: Sequence[Row], begin: int, end: int) -> bool:
+        """Whether all rows were written before any segment, and none goes on beside this one."""
+        is_cut = known[0].base_offset < begin and begin > self._part.start
+        is_sealed = any(row.kind == SEGMENT for row in known)
+        return not (is_cut or is_sealed or known[-1].end_offset > end)
+
+
+def _are_covered(at: int, end: int, spans: Sequence[Span]) -> bool:
+    """Whether spans, which ascend, leave no offset out."""
+    for low, high in spans:
+        if low > at:
+            break
+        at = max(at, high)
+    return at >= end
 
 
 def _apart(rows: Sequence[Row]) -> list[Row]:
@@ -103,9 +142,9 @@ def _around(gap: Gap, rows: Sequence[Row]) -> Iterator[Gap]:
     """What is left of a gap beside these rows, which ascend."""
     start = gap.start
     for row in rows:
-        if start < row.base_offset:
-            yield replace(gap, start=start, end=row.base_offset)
-        start = row.end_offset
+        if start < min(row.base_offset, gap.end):
+            yield replace(gap, start=start, end=min(row.base_offset, gap.end))
+        start = max(start, row.end_offset)
     if start < gap.end:
         yield replace(gap, start=start)
 
