@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import threading
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Generic, NoReturn, Self, SupportsIndex, TypeVar
+from weakref import WeakSet
 
 from kmq_spark.client.arguments import checked_timeout
-from kmq_spark.client.resource import Resource, stays_here
+from kmq_spark.client.at_end import before_threads_end
+from kmq_spark.client.resource import Resource, Stopped, stays_here
 from kmq_spark.errors import ClosedError
 
 T = TypeVar("T")
@@ -24,22 +29,17 @@ _ALONE = 3600.0
 _ASLEEP = 0.02
 
 
-async def in_slices(
-    take: Callable[[float], Awaitable[T]],
-    timeout: float | None,
-    longest: Callable[[], float] = lambda: _SLICE,
-) -> T:
-    """Take for a slice of the time after the other, so that a cancelled wait soon frees a thread.
+async def in_slices(take: Callable[[float], Awaitable[T]], timeout: float | None) -> T:
+    """Take again and again, with the seconds that are left, since each may be told to end.
 
-    What came, or what the last slice gave when nothing came within `timeout` seconds.
+    What came, or what the last gave when nothing came within `timeout` seconds.
     """
     limit = checked_timeout(timeout)
     now = asyncio.get_running_loop().time
-    deadline = None if limit is None else now() + limit
+    deadline = math.inf if limit is None else now() + limit
     while True:
-        left = longest() if deadline is None else min(longest(), max(0.0, deadline - now()))
-        found = await take(left)
-        if found or (deadline is not None and now() >= deadline):
+        found = await take(max(0.0, deadline - now()))
+        if found or now() >= deadline:
             return found
 
 
@@ -49,42 +49,68 @@ class GivingWay:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         #: Calls of the handle that are not done, whether they have their turn or wait for it.
-        self._calls = 0
-        #: Tells the call that waits in the thread to end.
-        self._off: threading.Event | None = None
+        self._calls = set[object]()
+        #: Tell the calls that wait in the thread, or for it, to end.
+        self._waits = set[threading.Event]()
+        _givers.add(self)
 
     @contextmanager
     def call(self) -> Iterator[None]:
         """For each call: who waits gives way."""
-        self._call_off()
-        self._calls += 1
+        me = object()
+        self._calls.add(me)  # before: who begins to wait meanwhile, in another loop, counts it
         try:
+            self._call_off(*self._waits)
             yield
         finally:
-            self._calls -= 1
+            self._calls.discard(me)
 
     @contextmanager
-    def wait(self) -> Iterator[Callable[[], bool]]:
-        """For a call that waits in the thread: whether it is to end."""
-        off = self._off = threading.Event()
+    def wait(self, left: float) -> Iterator[tuple[float, Stopped]]:
+        """For a call that waits in the thread: how long it may in one go, and whether it is to end.
+
+        Those of several tasks take turns.
+        """
+        off = threading.Event()
+        self._waits.add(off)
         try:
-            yield off.is_set
+            yield min(left, _ALONE if len(self._calls) == 1 else _SLICE), off.is_set
         except asyncio.CancelledError:
-            self._call_off()
+            self._call_off(off)
             raise
         finally:
-            self._off = None
+            self._waits.discard(off)
 
-    def longest(self) -> float:
-        """How long a call may wait in one go: those of several tasks take turns."""
-        return _ALONE if self._calls == 1 else _SLICE
+    def _call_off(self, *waits: threading.Event) -> None:
+        if waits and not all(off.is_set() for off in waits):
+            for off in waits:
+                off.set()
+            self._wake_quietly()
+            # Once more, should one have looked before and not yet been asleep.
+            asyncio.get_running_loop().call_later(_ASLEEP, self._wake_quietly)
 
-    def _call_off(self) -> None:
-        if self._off is not None and not self._off.is_set():
-            self._off.set()
+    def end(self) -> None:
+        """Have who waits end, since the process does and waits for its threads."""
+        for off in list(self._waits):
+            off.set()
+            self._wake_quietly()
+
+    def _wake_quietly(self) -> None:
+        with suppress(ClosedError):  # closing woke them
             self._wake()
-            # Once more, should it have looked before and not yet been asleep.
-            asyncio.get_running_loop().call_later(_ASLEEP, self._wake)
+
+
+#: Of all handles of this process.
+_givers = WeakSet[GivingWay]()
+
+
+def _end_waits() -> None:
+    for each in list(_givers):
+        each.end()
+
+
+before_threads_end(_end_waits)
+os.register_at_fork(after_in_child=_givers.clear)  # the parent's threads wait there alone
 
 
 async def to_its_end(call: Future[T]) -> T:
@@ -141,30 +167,43 @@ class Handle:
 class Receiver(Handle):
     """A handle of many threads: what waits for records in one keeps no other call waiting."""
 
-    def __init__(self, handle: Resource) -> None:
+    def __init__(self, handle: Resource, wake: Callable[[], None]) -> None:
         super().__init__(handle)
         #: For all calls but those that receive.
         self._other_calls = Handle(handle)
+        self._giving_way = GivingWay(wake)
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await self._other_calls._run(call, *arguments, **options)
 
     async def _received(
-        self, receive: Callable[..., T], give_back: Callable[[T], object], seconds: float
+        self, receive: Callable[..., T], give_back: Callable[[T], object], timeout: float | None
     ) -> T:
         """What was received; given back when the task is cancelled meanwhile."""
-        future = self._submit(receive, timeout=seconds)
-        waiting = asyncio.wrap_future(future)
-        try:
-            return await asyncio.shield(waiting)
-        except asyncio.CancelledError:
-            waiting.add_done_callback(asyncio.Future.exception)  # nobody asks for it any more
-            future.add_done_callback(lambda done: done.exception() or give_back(done.result()))
-            raise
+
+        async def received(left: float) -> T:
+            with self._giving_way.wait(left) as (seconds, stopped):
+                future = self._submit(receive, timeout=seconds, stopped=stopped)
+                waiting = asyncio.wrap_future(future)
+                try:
+                    return await asyncio.shield(waiting)
+                except asyncio.CancelledError:
+                    if not future.cancel():  # it runs, or is done
+                        waiting.add_done_callback(asyncio.Future.exception)  # nobody else asks
+                        future.add_done_callback(partial(_given_back, give_back))
+                    raise
+
+        with self._giving_way.call():
+            return await in_slices(received, timeout)
 
     async def __aexit__(self, *raised: object) -> None:
         await super().__aexit__(*raised)
         self._other_calls._thread.shutdown(wait=False)
+
+
+def _given_back(give_back: Callable[[T], object], done: Future[T]) -> None:
+    if done.exception() is None:
+        give_back(done.result())
 
 
 class Opening(Generic[H]):

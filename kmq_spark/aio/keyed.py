@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.aio.handles import Receiver, in_slices
+from kmq_spark.aio.handles import Receiver
 from kmq_spark.client import keyed_queues, keyed_receiving
 from kmq_spark.errors import KmqError
 
@@ -21,7 +21,7 @@ class KeyedQueues(Receiver):
     """The twin of `kmq_spark.KeyedQueues`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: keyed_queues.KeyedQueues) -> None:
-        super().__init__(handle)
+        super().__init__(handle, handle._wake)
         self._queues = handle
         #: The topic.
         self.name = handle.name
@@ -46,11 +46,19 @@ class KeyedQueues(Receiver):
         return await self._run(_put_all, self._queues.put_arrow, batch)
 
     async def receive(
-        self, queue: str | bytes, max_records: int = 1, timeout: float | None = 0.0, **options: Any
+        self,
+        queue: str | bytes,
+        max_records: int = 1,
+        timeout: float | None = 0.0,
+        *,
+        group: str = "default",
+        lock_timeout: float | timedelta = 30.0,
     ) -> list[KeyedDelivery]:
         """The oldest messages of a queue that are not acknowledged and that nobody holds."""
-        receive = partial(self._queues.receive, queue, max_records, **options)
-        found = await in_slices(partial(self._received, receive, _give_back), timeout)
+        receive = partial(
+            self._queues._receive, queue, max_records, group=group, lock_timeout=lock_timeout
+        )
+        found = await self._received(receive, _give_back, timeout)
         return [KeyedDelivery(self, each) for each in found]
 
     async def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:

@@ -107,15 +107,15 @@ class Consumer(Handle):
         self._callbacks.check_not_asked()
         turn = self._turn
 
-        async def taken(seconds: float) -> T:
+        async def taken(left: float) -> T:
             # Nobody else takes before this was handed out, or cancelled.
             async with turn:
-                with self._giving_way.wait() as stopped:
+                with self._giving_way.wait(left) as (seconds, stopped):
                     found = await Handle._run(self, take, timeout=seconds, stopped=stopped)
                 return found.hand_out()
 
         with self._giving_way.call():
-            return await in_slices(taken, timeout, self._giving_way.longest)
+            return await in_slices(taken, timeout)
 
 
 class OrderlyConsumer(Handle):
@@ -160,7 +160,7 @@ class Queue(Receiver):
     """The twin of `kmq_spark.Queue`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: queue.Queue) -> None:
-        super().__init__(handle)
+        super().__init__(handle, handle._wake)
         self._queue = handle
         #: Its name.
         self.name = handle.name
@@ -175,11 +175,11 @@ class Queue(Receiver):
 
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
         """Records that nobody else gets until they are answered, or their lock ends."""
-        receive = partial(self._queue.receive, max_records)
-        found = await in_slices(partial(self._received, receive, self._queue._give_back), timeout)
+        receive = partial(self._queue._receive, max_records)
+        found = await self._received(receive, self._queue._give_back, timeout)
         return [Delivery((*each, self)) for each in found or ()]
 
     async def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table:
         """The same as a table, with a column `_delivery` for `ack`; no rows when nothing came."""
-        receive = partial(self._queue.receive_arrow, max_rows)
-        return await in_slices(partial(self._received, receive, self._queue._give_back), timeout)
+        receive = partial(self._queue._receive_arrow, max_rows)
+        return await self._received(receive, self._queue._give_back, timeout)

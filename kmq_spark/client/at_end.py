@@ -38,6 +38,13 @@ def not_at_end(close: Callable[[], object]) -> None:
     atexit.unregister(close)
 
 
+def before_threads_end(call: Callable[[], object]) -> None:
+    """Have this called when the process ends, before it waits for threads: those of pools, too."""
+    threads: Any = threading
+    with suppress(RuntimeError):  # it ends already
+        threads._register_atexit(call)  # as pools do, from which it takes what is newer first
+
+
 def is_ending() -> bool:
     """Whether the end has begun: what threads still begin now nobody closes."""
     return _is_ending

@@ -30,7 +30,7 @@ from kmq_spark.client.keyed_receiving import (
 )
 from kmq_spark.client.keyed_values import message_bytes, queue_name, texts_of
 from kmq_spark.client.producer import Producer
-from kmq_spark.client.resource import Resource
+from kmq_spark.client.resource import Resource, Stopped
 from kmq_spark.errors import (
     ClosedError,
     CorruptionError,
@@ -293,12 +293,32 @@ class KeyedQueues(Resource):
         again. Each group gets every message. At most 1,000 of a queue are under way at a time.
         A group has no % in its name here.
         """
-        receiver = self._shared.receiver(group)
-        name, stopped = queue_name(queue), self._is_closed
-        found = receiver.receive(name, max_records, timeout, lock_timeout, stopped=stopped)
+        return self._receive(queue, max_records, timeout, group=group, lock_timeout=lock_timeout)
+
+    def _receive(
+        self,
+        queue: str | bytes,
+        most: int,
+        timeout: float | None,
+        *,
+        group: str,
+        lock_timeout: float | timedelta,
+        stopped: Stopped = lambda: False,
+    ) -> list[KeyedDelivery]:
+        """The same, and none once a wait was stopped."""
+        receiver, name = self._shared.receiver(group), queue_name(queue)
+
+        def ends() -> bool:
+            return self._is_closed() or stopped()
+
+        found = receiver.receive(name, most, timeout, lock_timeout, stopped=ends)
         if not found:
             self._check_open()
         return found
+
+    def _wake(self) -> None:
+        """Have a receive that waits look whether it was stopped."""
+        self._shared.wake()
 
     def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
         """These are done, of any queues of one group: one delivery or some, all in one commit.

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_count, checked_stored_seconds, seconds_to_wait
-from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all, is_letter_of, moving
+from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_ahead import Ahead, OpenSlip
 from kmq_spark.client.queue_delivery import (
@@ -31,7 +32,8 @@ from kmq_spark.client.queue_reading import (
     table_of_slices,
 )
 from kmq_spark.client.queue_table import state_table
-from kmq_spark.client.resource import Resource
+from kmq_spark.client.redriving import move_back
+from kmq_spark.client.resource import Resource, Stopped
 from kmq_spark.errors import ClosedError, InvalidRequestError, KmqError
 from kmq_storage import deliveries as handing
 from kmq_storage import queues
@@ -59,9 +61,6 @@ from kmq_storage.lost_records import finish_missing
 from kmq_storage.model import QueueStats
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import generation, reopen_in_child
-
-#: Dead letters that are moved in one commit.
-_MOVED = 500
 
 
 class Queue(Resource):
@@ -96,13 +95,19 @@ class Queue(Resource):
         At most `max_records`, as soon as there are some; none after `timeout` seconds (None
         waits for ever).
         """
+        return self._receive(max_records, timeout)
+
+    def _receive(
+        self, max_records: int, timeout: float | None, stopped: Stopped = lambda: False
+    ) -> list[Delivery]:
+        """The same, and none once a wait was stopped."""
         if type(max_records) is not int or max_records != 1:
             max_records = checked_count("max_records", max_records)
         self._check_open()
         deadline = None
         while not (ready := self._ahead.take(max_records)):
             deadline = self._deadline(timeout) if deadline is None else deadline
-            if found := self._acquire(max_records, deadline):
+            if found := self._acquire(max_records, deadline, stopped=stopped):
                 if held := self._received(*found, max_records):
                     return held
             elif found is None:
@@ -135,11 +140,18 @@ class Queue(Resource):
 
         One table has the records of topics with the same columns.
         """
+        return self._receive_arrow(max_rows, timeout)
+
+    def _receive_arrow(
+        self, max_rows: int, timeout: float | None, stopped: Stopped = lambda: False
+    ) -> pa.Table:
+        """The same, and none once a wait was stopped."""
         max_rows = checked_count("max_rows", max_rows)
         deadline = self._deadline(timeout)
         self._ahead.settle()
         slices: list[Held] = []
-        while not slices and (some := self._acquire(max_rows, deadline, plain=True)):
+        acquire = partial(self._acquire, plain=True, stopped=stopped)
+        while not slices and (some := acquire(max_rows, deadline)):
             slices = self._slices(some[0].runs)
         return table_of_slices(self._log, self._id, slices)
 
@@ -176,7 +188,7 @@ class Queue(Resource):
             return deliveries_of(self._log, self._reader, runs, name or self.name, hold)
 
     def _acquire(
-        self, most: int, deadline: float, *, plain: bool = False
+        self, most: int, deadline: float, *, plain: bool = False, stopped: Stopped = lambda: False
     ) -> tuple[AcquireEntry, OpenSlip | None] | tuple[()] | None:
         """Hold records until they are answered; None when none come, () when some are in hand."""
         log, now = self._log, self._log.environment.monotonic
@@ -197,7 +209,9 @@ class Queue(Resource):
             left = deadline - now()
             if left <= 0:
                 return None
-            handing.wait_for_more(log, queue, lsn, left, lambda: self._closed)
+            handing.wait_for_more(log, queue, lsn, left, lambda: self._closed or stopped())
+            if stopped():
+                return None
         return ()
 
     def _live(self) -> QueueState:
@@ -320,39 +334,7 @@ class Queue(Resource):
         if self._log.state.queues.find(queue.dead_letter) is None:
             return 0
         with Queue(self._log, queue.dead_letter) as letters:
-            return letters._move_back(queue, max_records)
-
-    def _move_back(self, target: QueueState, most: int | None) -> int:
-        """Move what came from a queue back to it; the rest is given back in the end."""
-        moved = 0
-        others: list[Run] = []
-        try:
-            while (most is None or moved < most) and (
-                acquired := self._acquire(_MOVED, self._deadline(0.0), plain=True)
-            ):
-                found, _ = acquired
-                held = self._deliveries(found.runs, found.until)
-                mine = [each for each in held if is_letter_of(self._log.state, target, each)]
-                mine = mine if most is None else mine[: most - moved]
-                kept = {each.place for each in mine}
-                self._answer(EXTEND, others, found.until)  # else they would come again, for ever
-                left = runs_of_deliveries([each for each in held if each.place not in kept])
-                others = handing.merged([*others, *left])
-                moved += self._move(mine, target)
-        finally:
-            self._ahead.give_back(others)
-        return moved
-
-    def _move(self, letters: list[Delivery], target: QueueState) -> int:
-        if letters:
-            entry = handing.answer(self._log, self._live(), ACK, runs_of_deliveries(letters))
-            try:
-                records = [(each, each.properties) for each in letters]
-                self._log.commit([moving(self._log, target, records, entry)])
-            except BaseException:  # a full queue, say
-                self._give_back(letters)
-                raise
-        return len(letters)
+            return move_back(letters, queue, max_records)
 
     # --- what is where ------------------------------------------------------------------
 
@@ -394,7 +376,11 @@ class Queue(Resource):
         if not self._closed:
             self._closed = True
             self._ahead.close()
-            self._log.wake_waiters()
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have a receive that waits look whether it was stopped."""
+        self._log.wake_waiters()
 
     def __exit__(self, *_raised: object) -> None:
         self.close()

@@ -1,24 +1,169 @@
 """Queues in asyncio: who waits for records, and who answers at the same time.
 
-Finds: answers that wait for those who receive.
+Finds: answers that wait for those who receive, waits that look again and again though nothing
+happens, and waits that keep others waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark import aio
-from kmq_spark.aio import handles
+from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.queue import Queue
+from kmq_storage import limits
+
+#: How a handle receives: how a wait is begun, and what a message comes by.
+_KINDS = ("receive", "receive_arrow", "keyed")
+
+
+class _Waiting:
+    """A handle of one kind, how to wait with it, and how often its thread was asked."""
+
+    def __init__(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kind = kind
+        self.calls = Counter[str]()
+        owner = KeyedQueues if kind == "keyed" else Queue
+        name = "_receive_arrow" if kind == "receive_arrow" else "_receive"
+        monkeypatch.setattr(limits, "WAIT_RECHECK", 3_600.0)  # one that is not woken sleeps on
+        monkeypatch.setattr(owner, name, self._counted(getattr(owner, name)))
+
+    def _counted(self, receive: Callable[..., Any]) -> Callable[..., Any]:
+        def counting(*arguments: Any, **options: Any) -> Any:
+            self.calls["began"] += 1
+            try:
+                return receive(*arguments, **options)
+            finally:
+                self.calls["ended"] += 1
+
+        return counting
+
+    def run(self, work: Callable[[aio.Store, Any], Awaitable[None]], url: str) -> None:
+        """Some work with a handle, that has to end."""
+
+        async def opened() -> None:
+            async with aio.open(url) as store:
+                await store.create_queue("q")
+                keyed = self.kind == "keyed"
+                async with store.keyed_queues("k") if keyed else store.queue("q") as handle:
+                    await work(store, handle)
+
+        asyncio.run(asyncio.wait_for(opened(), 60))
+
+    async def receive(self, handle: Any, timeout: float | None) -> list[bytes]:
+        """The values of what came."""
+        if self.kind == "keyed":
+            return [each.value for each in await handle.receive("a", timeout=timeout)]
+        if self.kind == "receive":
+            return [each.value for each in await handle.receive(timeout=timeout)]
+        table = await handle.receive_arrow(1, timeout=timeout)
+        return table["value"].to_pylist() if table.num_rows else []
+
+    async def send(self, store: aio.Store, value: bytes) -> None:
+        """A message for who waits."""
+        if self.kind == "keyed":
+            async with store.keyed_queues("k") as queues:
+                await queues.put("a", value)
+        else:
+            async with store.producer() as producer:
+                await producer.send_to_queue("q", value)
+
+
+@pytest.fixture(params=_KINDS)
+def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> _Waiting:
+    """A handle of each kind."""
+    return _Waiting(request.param, monkeypatch)
+
+
+def test_who_waits_sleeps_until_something_comes(store_url: str, waiting: _Waiting):
+    async def work(store: aio.Store, handle: Any) -> None:
+        first = asyncio.create_task(waiting.receive(handle, None))
+        await asyncio.sleep(1.0)
+        assert waiting.calls["began"] == 1
+        await waiting.send(store, b"1")
+        assert await first == [b"1"]
+
+    waiting.run(work, store_url)
+
+
+def test_who_does_not_want_to_wait_does_not_wait_for_who_does(store_url: str, waiting: _Waiting):
+    async def work(store: aio.Store, handle: Any) -> None:
+        first = asyncio.create_task(waiting.receive(handle, None))
+        await asyncio.sleep(0.05)
+        for _ in range(5):
+            assert await waiting.receive(handle, 0.0) == []
+        await asyncio.sleep(0.5)
+        assert waiting.calls["began"] <= 12  # one of them a short one, beside the last call
+        await waiting.send(store, b"1")
+        assert await first == [b"1"]
+
+    waiting.run(work, store_url)
+
+
+def test_a_wait_that_is_cancelled_frees_its_thread_and_takes_nothing(
+    store_url: str, waiting: _Waiting
+):
+    async def work(store: aio.Store, handle: Any) -> None:
+        for _ in range(20):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(waiting.receive(handle, None), 0.01)
+        while waiting.calls["ended"] < waiting.calls["began"]:
+            await asyncio.sleep(0.01)
+        await waiting.send(store, b"1")
+        assert await waiting.receive(handle, None) == [b"1"]
+
+    waiting.run(work, store_url)
+
+
+def test_several_tasks_that_wait_all_get_what_comes(store_url: str, waiting: _Waiting):
+    async def work(store: aio.Store, handle: Any) -> None:
+        tasks = [asyncio.create_task(waiting.receive(handle, None)) for _ in range(5)]
+        assert await waiting.receive(handle, 0.01) == []
+        for number in range(5):
+            await waiting.send(store, b"%d" % number)
+        got = [value for some in await asyncio.gather(*tasks) for value in some]
+        assert sorted(got) == [b"0", b"1", b"2", b"3", b"4"]
+
+    waiting.run(work, store_url)
+
+
+def test_who_waits_is_told_at_once_that_its_handle_is_closed(store_url: str, waiting: _Waiting):
+    async def work(store: aio.Store, handle: Any) -> None:
+        first = asyncio.create_task(waiting.receive(handle, None))
+        await asyncio.sleep(0.05)
+        await handle.close()
+        with pytest.raises(kmq.ClosedError):
+            await first
+        with pytest.raises(kmq.ClosedError):
+            await waiting.receive(handle, 0.0)
+
+    waiting.run(work, store_url)
+
+
+def test_a_queue_may_be_waited_for_in_two_event_loops_at_once(store_url: str, waiting: _Waiting):
+    async def work(store: aio.Store, handle: Any) -> None:
+        first = asyncio.create_task(waiting.receive(handle, None))
+        await asyncio.sleep(0.05)
+        other = asyncio.to_thread(asyncio.run, waiting.receive(handle, None))
+        second = asyncio.create_task(other)
+        await asyncio.sleep(0.05)
+        assert await waiting.receive(handle, 0.0) == []
+        for value in (b"1", b"2"):
+            await waiting.send(store, value)
+        assert sorted(await first + await second) == [b"1", b"2"]
+
+    waiting.run(work, store_url)
 
 
 def test_a_task_that_waits_for_records_keeps_no_other_call_of_its_queue_waiting(
-    store_url: str, monkeypatch: pytest.MonkeyPatch
+    store_url: str,
 ):
-    monkeypatch.setattr(handles, "_SLICE", 3_600.0)  # it waits and waits
-
     async def work() -> None:
         async with aio.open(store_url) as store, store.producer() as producer:
             await store.create_queue("q")

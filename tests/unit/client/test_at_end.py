@@ -1,7 +1,7 @@
 """Programs that end without a close: what was sent is stored, and threads may go on sending.
 
 Finds: records that are lost in a child of multiprocessing, or in a thread that outlives its main
-thread; a child that does something in its parent's name.
+thread; a child that does something in its parent's name; a wait of asyncio that no program ends.
 """
 
 from __future__ import annotations
@@ -117,3 +117,43 @@ def test_a_forked_child_moves_no_position_of_its_parent(tmp_path: Path):
         found = consumer.poll()
     assert found is not None
     assert found.get_body() == b"60"
+
+
+_WAITING = """
+import asyncio, sys, threading
+from kmq_spark import aio
+
+begun = threading.Event()
+
+async def wait(url, ends):
+    store = await aio.open(url)
+    await store.create_topic("t")
+    await store.create_queue("q")
+    calls = (
+        (await store.queue("q")).receive(timeout=None),
+        (await store.keyed_queues("k")).receive("a", timeout=None),
+        (await store.consumer("g", topics=["t"])).poll(timeout=None),
+    )
+    tasks = [asyncio.create_task(call) for call in calls]
+    await asyncio.sleep(0.3)
+    begun.set()
+    if not ends:
+        await asyncio.wait(tasks)
+    return tasks
+
+url, how = sys.argv[1:]
+if how == "left":
+    loop = asyncio.new_event_loop()
+    tasks = loop.run_until_complete(wait(url, True))
+    for task in tasks:
+        task._log_destroy_pending = False
+else:
+    threading.Thread(target=lambda: asyncio.run(wait(url, False)), daemon=True).start()
+    begun.wait()
+print("left")
+"""
+
+
+@pytest.mark.parametrize("how", ["left", "daemon"])
+def test_a_program_ends_though_tasks_of_asyncio_wait_for_records(tmp_path: Path, how: str):
+    assert _run(_WAITING, tmp_path, how) == "left\n"

@@ -1,0 +1,52 @@
+"""Redriving: the dead letters of a queue go back to it, and those of others stay where they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kmq_spark.client.dead_letters import is_letter_of, moving
+from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
+from kmq_storage import deliveries as handing
+from kmq_storage.format.queue_entries import ACK, EXTEND, Run
+from kmq_storage.log.queue_state import Queue as QueueState
+
+if TYPE_CHECKING:
+    from kmq_spark.client.queue import Queue
+
+#: Dead letters that are moved in one commit.
+_MOVED = 500
+
+
+def move_back(letters: Queue, target: QueueState, most: int | None) -> int:
+    """Move what came from a queue back to it; the rest is given back in the end."""
+    moved = 0
+    others: list[Run] = []
+    try:
+        while (most is None or moved < most) and (
+            acquired := letters._acquire(_MOVED, letters._deadline(0.0), plain=True)
+        ):
+            found, _ = acquired
+            held = letters._deliveries(found.runs, found.until)
+            mine = [each for each in held if is_letter_of(letters._log.state, target, each)]
+            mine = mine if most is None else mine[: most - moved]
+            kept = {each.place for each in mine}
+            letters._answer(EXTEND, others, found.until)  # else they would come again, for ever
+            left = runs_of_deliveries([each for each in held if each.place not in kept])
+            others = handing.merged([*others, *left])
+            moved += _move(letters, mine, target)
+    finally:
+        letters._ahead.give_back(others)
+    return moved
+
+
+def _move(letters: Queue, some: list[Delivery], target: QueueState) -> int:
+    if some:
+        log = letters._log
+        entry = handing.answer(log, letters._live(), ACK, runs_of_deliveries(some))
+        try:
+            records = [(each, each.properties) for each in some]
+            log.commit([moving(log, target, records, entry)])
+        except BaseException:  # a full queue, say
+            letters._give_back(some)
+            raise
+    return len(some)
