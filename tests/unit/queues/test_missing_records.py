@@ -86,8 +86,8 @@ def test_records_that_are_trimmed_while_they_are_handed_out_are_left_out(
     queue = store.queue("q")
     acquire = queue._acquire
 
-    def and_trim(*arguments: Any) -> Any:
-        found = acquire(*arguments)
+    def and_trim(*arguments: Any, **options: Any) -> Any:
+        found = acquire(*arguments, **options)
         store.trim("t", {0: 2})
         queue._log.refresh()
         return found
