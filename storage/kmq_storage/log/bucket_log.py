@@ -59,7 +59,6 @@ class BucketLog:
         self.identity = identity
         self.environment = environment
         self.durable = durable
-        self._files = files
         facts = identity.bucket or NOTHING_KNOWN
         files.conditional = facts.conditional
         self._objects = CommitObjects(files, identity.seed)
@@ -112,7 +111,7 @@ class BucketLog:
         """Return at once: a commit of a bucket is durable when it is there."""
         lsn = commit if isinstance(commit, int) else commit.lsn
         if lsn > self._follower.cursor.lsn and lsn > self.refresh().lsn:
-            raise UnavailableError(f"store {self._files.url} has no commit {lsn} yet", lsn=lsn)
+            raise UnavailableError(f"store {self.files.url} has no commit {lsn} yet", lsn=lsn)
 
     def _check_writable(self) -> None:
         self.check_open()
@@ -139,10 +138,7 @@ class BucketLog:
         """The state that the next commit would follow as far as this handle knows, at no cost."""
         return self._follower.state
 
-    @property
-    def state(self) -> StoreState:
-        """The state as of the last refresh."""
-        return self._follower.state
+    state = known_state  # one replica is for all
 
     def now_us(self) -> int:
         """The log's time, UTC us: this clock's, and never before the last commit of `state`."""
@@ -151,11 +147,9 @@ class BucketLog:
     def refresh(self) -> StoreState:
         """The state with every commit that was there when this was called."""
         self.check_open()
-        with translated(self._files.url):
+        with translated(self.files.url):
             self._follower.advance()
-            if has_newer_checkpoint(
-                self._files, self._follower.state, self.environment.monotonic()
-            ):
+            if has_newer_checkpoint(self.files, self._follower.state, self.environment.monotonic()):
                 self._follower.begin_anew()
                 self._follower.advance()
         return self._follower.state
@@ -163,47 +157,47 @@ class BucketLog:
     def reload(self) -> StoreState:
         """The state with every visible commit, built anew from the newest checkpoint."""
         self.check_open()
-        with translated(self._files.url):
+        with translated(self.files.url):
             self._follower.begin_anew()
         return self.refresh()
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit, and where the log goes on."""
         self.check_open()
-        with translated(self._files.url):
-            follower = Follower(self._files, self._objects, self.environment)
+        with translated(self.files.url):
+            follower = Follower(self.files, self._objects, self.environment)
             follower.advance()
         return follower.state, follower.cursor
 
     def go_on_behind(self, unnamed: Unnamed) -> Behind:
         """Have gaps instead of what damaged commits may have held, and a checkpoint behind them."""
         self._check_writable()
-        with translated(self._files.url):
+        with translated(self.files.url):
             if self._single is not None:
                 self._single.check()
-            behind = BehindObjects(self._files, self._objects, self.environment, self._next.create)
+            behind = BehindObjects(self.files, self._objects, self.environment, self._next.create)
             return behind.go_on(unnamed)
 
     def drop_before(self, lsn: int) -> list[str]:
         """Mark the commits before an LSN as collected, and delete those that were long ago."""
         self._check_writable()
-        with translated(self._files.url):
-            if lsn - 1 > collected_lsn(self._files):
-                mark_collected(self._files, lsn - 1)
-            return self._objects.delete_up_to(min(deletable_lsn(self._files), lsn - 1))
+        with translated(self.files.url):
+            if lsn - 1 > collected_lsn(self.files):
+                mark_collected(self.files, lsn - 1)
+            return self._objects.delete_up_to(min(deletable_lsn(self.files), lsn - 1))
 
     def written_commit(self, lsn: int) -> WrittenCommit:
         """The commit with this LSN; OffsetOutOfRangeError when it was collected."""
-        with translated(self._files.url):
-            first = collected_lsn(self._files) + 1
+        with translated(self.files.url):
+            first = collected_lsn(self.files) + 1
             if lsn < first:
-                raise collected(self._files.url, lsn, first)
+                raise collected(self.files.url, lsn, first)
             return self._stored(lsn)
 
     def _stored(self, lsn: int) -> WrittenCommit:
         found = self._next.read_back(lsn)
         if found is None:
-            raise UnavailableError(f"store {self._files.url} has no commit {lsn}", lsn=lsn)
+            raise UnavailableError(f"store {self.files.url} has no commit {lsn}", lsn=lsn)
         return stored_commit(found.end, found.entries())
 
     def commits(self, start: int | None) -> Iterator[Commit]:
@@ -212,16 +206,16 @@ class BucketLog:
         OffsetOutOfRangeError when that commit was collected.
         """
         last = self.refresh().lsn
-        with translated(self._files.url):
-            first = collected_lsn(self._files) + 1
+        with translated(self.files.url):
+            first = collected_lsn(self.files) + 1
         wanted = first if start is None else max(start, 1)
         if wanted < first:
-            raise collected(self._files.url, wanted, first)
+            raise collected(self.files.url, wanted, first)
         for lsn in range(wanted, last + 1):
             self.check_open()
             if (lsn - wanted) % _AHEAD == 0:
                 self._objects.fetch_ahead(lsn, min(2 * _AHEAD, last + 1 - lsn))
-            with translated(self._files.url):
+            with translated(self.files.url):
                 found = self._stored(lsn)
             yield Commit(found.lsn, found.time, found.entries, (found.lsn, 0))
 
@@ -255,7 +249,7 @@ class BucketLog:
             with self._follower.changed:
                 came = self._follower.cursor.lsn > lsn or self._follower.changed.wait(seconds)
             if looks and not came and not self._closed:
-                with translated(self._files.url):
+                with translated(self.files.url):
                     self._follower.step()
         finally:
             if looks:
@@ -277,7 +271,7 @@ class BucketLog:
         self.wake_waiters()
         if self._single is not None:
             self._single.close()
-        self._files.close()
+        self.files.close()
 
 
 def pause_after(idle: float) -> float:
