@@ -24,8 +24,8 @@ class ArrowWork:
         self.topic = send.topic
         self._send = send
         self._counts: dict[int, int] = {}
-        self._prepared: tuple[object, list[PartitionRecords]] | None = None
-        self._placed: tuple[object, Unit] | None = None
+        #: What the topic was when it was encoded, and the unit, or what one is made of.
+        self._prepared: tuple[object, Unit | list[PartitionRecords]] | None = None
 
     def prepare(
         self,
@@ -38,11 +38,7 @@ class ArrowWork:
         `try_place` makes a unit of it, or tells by None that this is too large to be done here.
         """
         records = self._encode(topic, means)
-        unit = try_place(records)
-        if unit is None:
-            self._prepared = _definition(topic), records
-        else:
-            self._placed = _definition(topic), unit
+        self._prepared = _definition(topic), try_place(records) or records
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
         """What was prepared, if the topic is still as it was then; else it is encoded now.
@@ -52,12 +48,11 @@ class ArrowWork:
         topic = state.topic(self.topic)
         self._send.topic_id = topic.id
         prepared, self._prepared = self._prepared, None
-        placed, self._placed = self._placed, None
-        if placed is not None and placed[0] == _definition(topic):
-            return placed[1]
         if prepared is not None and prepared[0] == _definition(topic):
-            return means.place(prepared[1], room)
-        return means.place(self._encode(topic, means), room)
+            found = prepared[1]
+        else:
+            found = self._encode(topic, means)
+        return found if isinstance(found, Unit) else means.place(found, room)
 
     def _encode(self, topic: Topic, means: Means) -> list[PartitionRecords]:
         found: list[PartitionRecords] = []
