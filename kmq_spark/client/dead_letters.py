@@ -41,7 +41,7 @@ TOO_OFTEN = "max_deliveries"
 #: The property of a letter that died again among dead letters: the queue it died in first.
 _HOME = "dead_letter_home"
 #: Dead letters that are moved in one commit.
-_MOVED = 500
+MOVED = 500
 _LOGGER = logging.getLogger(__name__)
 #: The queues, by their ids, whose dead letters are known to stay there, and why. Each receive
 #: comes past them: it is said once, and again when it was over in between.
@@ -65,7 +65,7 @@ def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
         else:
             runs = _as_many_as_fit(log, each, runs)
         while runs:
-            some, runs = _first(runs, _MOVED)
+            some, runs = _first(runs, MOVED)
             _bury_runs(log, each, some, read)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.dead_letters import is_letter_of, moving
+from kmq_spark.client.dead_letters import MOVED, is_letter_of, moving
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
 from kmq_storage import deliveries as handing
 from kmq_storage.format.queue_entries import ACK, EXTEND, Run
@@ -13,9 +13,6 @@ from kmq_storage.log.queue_state import Queue as QueueState
 if TYPE_CHECKING:
     from kmq_spark.client.queue import Queue
 
-#: Dead letters that are moved in one commit.
-_MOVED = 500
-
 
 def move_back(letters: Queue, target: QueueState, most: int | None) -> int:
     """Move what came from a queue back to it; the rest is given back in the end."""
@@ -23,7 +20,7 @@ def move_back(letters: Queue, target: QueueState, most: int | None) -> int:
     others: list[Run] = []
     try:
         while (most is None or moved < most) and (
-            acquired := letters._acquire(_MOVED, letters._deadline(0.0), plain=True)
+            acquired := letters._acquire(MOVED, letters._deadline(0.0), plain=True)
         ):
             found, _ = acquired
             held = letters._deliveries(found.runs, found.until)

@@ -50,7 +50,7 @@ class Queueing(World):
     #: All have one name, on whatever host they run, so that a seed replays.
     limits = (
         (client_queue, "this_process", lambda: "receiver"),
-        (dead_letters, "_MOVED", 8),  # as one commit, which a log file must hold
+        (dead_letters, "MOVED", 8),  # as one commit, which a log file must hold
     )
     log_file_bytes = (8 * 1024, 16 * 1024)
     #: How long locks are (seconds): most stalls are longer than the short ones.

@@ -126,7 +126,7 @@ def test_dead_letters_of_others_are_passed_once_however_long_that_takes(
         clock.pass_seconds(20)
         return acquire(*arguments, **options)
 
-    monkeypatch.setattr("kmq_spark.client.redriving._MOVED", 2)
+    monkeypatch.setattr("kmq_spark.client.redriving.MOVED", 2)
     with monkeypatch.context() as patched:
         patched.setattr(kmq.Queue, "_acquire", slow)
         assert store.queue("b").redrive() == 2
