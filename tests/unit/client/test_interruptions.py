@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import compiled
 from kmq_spark.client.consumer import Consumer
 from kmq_storage.log.written_end import WrittenEnd
 from tests.support.interruption import Interruption
@@ -173,9 +174,11 @@ def test_a_close_while_another_thread_reads_is_a_closed_error_there(shop: kmq.St
     shop.consumer("g").close()
 
 
+@pytest.mark.parametrize(("is_compiled", "places"), [(compiled.is_there, 1), (False, 5)])
 def test_a_send_interrupted_anywhere_leaves_the_others_stored_and_the_producer_usable(
-    shop: kmq.Store,
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch, places: int, *, is_compiled: bool
 ):
+    monkeypatch.setattr(compiled, "is_there", is_compiled)
     at, interrupted = 1, True
     while interrupted:
         interrupted = False
@@ -189,7 +192,7 @@ def test_a_send_interrupted_anywhere_leaves_the_others_stored_and_the_producer_u
             after = producer.send("t", b"after", b"k")
             assert producer.flush(10) == 0
             assert after.result(0).offset - before.result(0).offset in (1, 2)
-    assert at > 5
+    assert at > places
 
 
 @pytest.mark.parametrize("in_transaction", [False, True])
