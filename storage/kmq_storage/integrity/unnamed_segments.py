@@ -53,8 +53,7 @@ def rows_to_put_back(
     """The rows of those that tell all that a reader has to know of their offsets.
 
     None that the log condemned: who collects it may be at it. None of a queue's own log, whose
-    letters the queue would have twice, and no run: its messages would have other indexes where
-    some before them are lost.
+    letters the queue would have twice, and no run that lacks a record or begins behind a trim.
     """
     return {
         key: [
@@ -84,11 +83,13 @@ def ends_of(found: dict[Key, list[FoundSegment]]) -> dict[Key, int]:
 
 
 def _telling(files: Files, topic: Topic, segment: FoundSegment) -> Sequence[Row]:
-    """The row of a segment; none of a run, or where a schema is lost, or which records it lacks."""
+    """The row of a segment; none where a schema is lost, or which records it lacks."""
     row = segment.row_of(topic.layout())
-    if row is None or row.in_run:
+    if row is None:
         return ()
     is_dense = row.rows == row.end_offset - row.base_offset
+    if row.in_run:
+        return (row,) if is_dense and segment.whole and not segment.begun else ()
     return (row,) if is_dense or not _is_cut(files, segment, row) else ()
 
 

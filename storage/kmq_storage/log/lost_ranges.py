@@ -76,7 +76,7 @@ def plan_behind(state: StoreState, last: int, unnamed: Unnamed) -> Behind:
         topic = state.topic_by_id(key[0])
         if topic is not None and key[1] < topic.partitions:
             known = _Known(topic, key[1], lost, unnamed)
-            fitting = _apart([row for row in rows if known.has_place_for(row)])
+            fitting = known.countable(_apart([row for row in rows if known.has_place_for(row)]))
             put_back += [PutBack(topic.name, key[1], row) for row in fitting]
     for each in lost:
         where = (each.topic, each.partition)
@@ -102,11 +102,29 @@ class _Known:
         is_wanted = any(low < end and begin < high for low, high in self._wanted)
         if not is_wanted or begin >= end or self._index.gaps_between(begin, end):
             return False
+        if row.in_run and row.base_offset < begin:
+            return False  # it doesn't say at which indexes queues go on there
         known = list(self._index.rows(begin, end))
         if known and not (row.file in self._complete and self._gives_way(known, begin, end)):
             return False
         spans = [(each.base_offset, each.end_offset) for each in known]
         return _are_covered(begin, end, sorted([*spans, *self._lost]))
+
+    def countable(self, rows: Sequence[Row]) -> list[Row]:
+        """Without runs, which ascend as all do, behind something that stays lost.
+
+        The index of a message is how many of its queue stand before it.
+        """
+        kept = list[Row]()
+        for row in rows:
+            is_lost = row.in_run and any(
+                left.start < row.base_offset
+                for low, high in self._wanted
+                for left in _around(Gap(low, high, ""), kept)
+            )
+            if not is_lost:
+                kept.append(row)
+        return kept
 
     def _gives_way(self, known: Sequence[Row], begin: int, end: int) -> bool:
         """Whether all rows were written before any segment, and none goes on beside this one."""
