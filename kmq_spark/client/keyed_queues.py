@@ -260,7 +260,7 @@ class KeyedQueues(Resource):
     def _messages(self, queue: str | bytes, offset: int, num: int) -> pa.ChunkedArray:
         first = checked_count("offset", offset, lowest=0)
         most = checked_count("num", num, lowest=0)
-        return self._reader.messages(queue_name(queue), first, most)
+        return self._reader.messages(queue_name(queue), first, most, telling=True)
 
     def size(self, queue: str | bytes) -> int:
         """How many messages a queue has now; 0 for an unknown one."""

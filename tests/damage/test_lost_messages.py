@@ -80,6 +80,16 @@ def test_message_by_message_a_reader_is_told_between_those_around_the_loss(
     assert queues.get("a", 1, 1) == [b"a2"]
 
 
+def test_a_receiver_is_told_before_it_gets_what_stands_behind_a_loss(queues: kmq.KeyedQueues):
+    assert [each.value for each in queues.receive("early", 9)] == [b"e0", b"e1"]
+    (first,) = queues.receive("a")
+    with pytest.raises(kmq.DataLossError, match="of queue b'a'"):
+        queues.receive("a")
+    (second,) = queues.receive("a", 9)
+    queues.ack([first, second])
+    assert [first.value, second.value, queues.lag("a")] == [b"a0", b"a2", 0]
+
+
 def test_get_many_names_one_queue_and_goes_on_with_all_of_them(queues: kmq.KeyedQueues):
     with pytest.raises(kmq.DataLossError, match="of queue b'early'"):
         queues.get_many(["early", "a", "b"], 0, 9)

@@ -34,18 +34,26 @@ class Losses:
 
         So is one behind the last message of a queue that has fewer than were asked for.
         """
-        gaps = topic.index(PARTITION).gaps
-        if not (gaps and most):
-            return
-        begins = {gap.start for gap in gaps}
+        if most and topic.index(PARTITION).gaps:
+            self._tell(
+                topic, ((queue, _span(index, topic, queue, first, most)) for queue, first in asked)
+            )
+
+    def check_between(self, topic: Topic, queue: bytes, low: int, high: int) -> None:
+        """The same where a gap is between two offsets."""
+        if topic.index(PARTITION).gaps:
+            self._tell(topic, [(queue, (low, high))])
+
+    def _tell(self, topic: Topic, asked: Iterable[tuple[bytes, tuple[int, int]]]) -> None:
+        begins = {gap.start for gap in topic.index(PARTITION).gaps}
         if not begins <= self._gaps:
             self._told.clear()
         self._gaps = begins
         met = [
             (queue, gap)
-            for queue, first in asked
+            for queue, span in asked
             if queue not in self._told
-            for gap in topic.index(PARTITION).gaps_between(*_span(index, topic, queue, first, most))
+            for gap in topic.index(PARTITION).gaps_between(*span)
         ]
         self._told.update(queue for queue, _ in met)
         if met:

@@ -87,17 +87,21 @@ class QueueReader:
         """The names of all queues, in the order of their bytes."""
         return self._looking(lambda index, _: index.names())
 
-    def messages(self, queue: bytes, first: int, most: int) -> pa.ChunkedArray:
+    def messages(
+        self, queue: bytes, first: int, most: int, *, telling: bool = False
+    ) -> pa.ChunkedArray:
         """The messages of a queue from an index on, at most so many, in order.
 
         In pieces as they are stored: one would have 2 GiB at most. OffsetOutOfRangeError below
-        the first that it has; DataLossError, once, where a repair gave up what may be among them.
+        the first that it has; with `telling` DataLossError, once, where a repair gave up what may
+        be among them.
         """
 
         def found(index: QueueIndex, topic: Topic) -> pa.ChunkedArray:
             if first < index.first(queue):
                 raise _given_up(index, topic, queue, first)
-            self._losses.check(index, topic, [(queue, first)], most)
+            if telling:
+                self._losses.check(index, topic, [(queue, first)], most)
             in_runs, offsets = index.places(queue, first, most)
             values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
             return pa.chunked_array([*values, *self._read(topic, offsets)], pa.binary())
@@ -121,12 +125,18 @@ class QueueReader:
         return self._looking(found)
 
     def since(self, queue: bytes, offset: int, most: int) -> list[Message]:
-        """A queue's messages from an offset on, at most so many."""
-        return self._looking(
-            lambda index, topic: self._from(
-                index, topic, queue, index.index_from(queue, offset), most
-            )
-        )
+        """A queue's messages from an offset on, at most so many.
+
+        DataLossError, once, where a repair gave up what may have been before one of them.
+        """
+
+        def found(index: QueueIndex, topic: Topic) -> list[Message]:
+            some = self._from(index, topic, queue, index.index_from(queue, offset), most)
+            if some:
+                self._losses.check_between(topic, queue, offset, some[-1].offset)
+            return some
+
+        return self._looking(found)
 
     def size_from(self, queue: bytes, offset: int) -> int:
         """How many messages a queue has from an offset on."""
