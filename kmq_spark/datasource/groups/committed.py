@@ -113,7 +113,10 @@ def _advice(holder: str, name: str, *, own: bool) -> str:
             "names by select(...) before the join. Another query: stop it, or give this one a "
             "group of its own"
         )
-    return "stop it, or give this query a group of its own (two load() of one query need two)"
+    return (
+        "stop it, or wait for its end, or give this query a group of its own (two load() of one "
+        "query need two)"
+    )
 
 
 def _may_be_itself(holder: str, name: str) -> bool:

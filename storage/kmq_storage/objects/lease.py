@@ -145,10 +145,7 @@ class Lease:
         last = self._last()
         if last is None:
             return "another process"
-        return (
-            f"{last.name}; should it be dead, its lease ends {last.seconds:g} s after its death: "
-            "try again then"
-        )
+        return f"{last.name}; should it be dead, its lease ends {last.seconds:g} s after its death"
 
     def after_fork_in_child(self) -> None:
         """The parent goes on to hold it; the child never did."""

@@ -206,7 +206,7 @@ def test_a_batch_job_is_not_taken_for_another_source_of_the_query_that_it_meets(
     first = _patient(shop, Clock()).start()
     first.reader.latestOffset(first.reader.initialOffset(), ALL)
     clock = Clock().environment()
-    with pytest.raises(FencedError, match=r"before its first batch, .*: stop it, or give this"):
+    with pytest.raises(FencedError, match=r"before its first batch, .*: stop it, or wait for its"):
         GroupMember(shop.store.log, "billing", clock.new_uuid(), clock, name="a job")
 
 
