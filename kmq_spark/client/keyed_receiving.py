@@ -212,7 +212,7 @@ class GroupReceiver:
             found += self.messages.since(queue, account.next, room)
         if not found:
             return [], lsn, account.due(now)
-        until = now + held_for
+        until = self.log.now_us() + held_for  # reading them took its time
         account = account.handed_out((message.offset for message in found), until)
         self._commit(lsn, {queue: account})
         counts = {each.offset: each.count for each in account.under_way}

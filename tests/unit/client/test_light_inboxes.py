@@ -26,6 +26,7 @@ from kmq_spark.errors import (
 )
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed import account
+from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.binding import Unit
 from tests.support.clock import Clock
 
@@ -89,6 +90,21 @@ def test_each_group_gets_every_message(queues: KeyedQueues):
     assert [queues.lag("a", group=group) for group in ("mail", "push", "none")] == [3, 0, 3]
     with pytest.raises(InvalidRequestError, match="several groups"):
         queues.ack([found[0], *queues.receive("b", group="mail")])
+
+
+def test_a_lock_counts_from_when_its_messages_were_read(
+    queues: KeyedQueues, clock: Clock, monkeypatch: pytest.MonkeyPatch
+):
+    read = QueueReader.since
+
+    def slow(*arguments: Any) -> Any:
+        clock.pass_seconds(50.0)
+        return read(*arguments)
+
+    monkeypatch.setattr(QueueReader, "since", slow)
+    (held,) = queues.receive("b", lock_timeout=60)
+    clock.pass_seconds(59.0)
+    held.ack()
 
 
 def test_a_delay_and_an_extension_move_the_time(queues: KeyedQueues, clock: Clock):
