@@ -71,6 +71,10 @@ class SharedQueues:
         """Another thread of the parent may have been at it."""
         self._making = threading.Lock()
 
+    def check_open(self) -> None:
+        """ClosedError once the store was closed."""
+        self._log.check_open()
+
     def producer(self) -> Producer:
         """Made by the first put: who only reads needs none."""
         with self._making:
@@ -161,8 +165,7 @@ class KeyedQueues(Resource):
                 shared.wake()
 
     def _check_open(self) -> None:
-        if self._is_closed():
-            raise _closed()
+        self._shared.check_open()
 
     def _is_closed(self) -> bool:
         return isinstance(self._shared, _Closed)
@@ -206,6 +209,7 @@ class KeyedQueues(Resource):
         return self._put_all(batch)
 
     def _put_all(self, data: pa.RecordBatch | pa.Table) -> Sequence[int]:
+        self._check_open()  # also where there is nothing to put
         table = checked_table(data)
         if not table.num_rows:
             return IndexSequence(0, list)
@@ -224,6 +228,7 @@ class KeyedQueues(Resource):
         All or none, by one small commit, however many messages they have. They are unknown then,
         and a put begins at index 0 again. An unknown queue stays one. Errors are raised.
         """
+        self._check_open()
         names = [queue_name(queue) for queue in queues]
         if names:
             self._producer._check_waits()
@@ -326,6 +331,7 @@ class KeyedQueues(Resource):
         LeaseExpiredError when one comes too late, InvalidRequestError for one of another topic;
         then nothing is changed for any of them.
         """
+        self._check_open()
         some = deliveries_of(self.name, deliveries)
         groups = {each.group for each in some}
         if len(groups) > 1:
@@ -342,6 +348,7 @@ class KeyedQueues(Resource):
 
         IllegalStateError in a callback of one of these puts, which can't wait for the others.
         """
+        self._check_open()
         if self._shared.made is not None:
             self._shared.made._check_waits()
             self._shared.made.flush()

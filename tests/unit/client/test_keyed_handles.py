@@ -41,6 +41,9 @@ _CALLS: dict[str, Callable[[KeyedQueues], Any]] = {
     "receive": lambda queues: queues.receive("a"),
     "lag": lambda queues: queues.lag("a"),
     "flush": lambda queues: queues.flush(),
+    "put_batch of none": lambda queues: queues.put_batch([], []),
+    "delete of none": lambda queues: queues.delete(),
+    "ack of none": lambda queues: queues.ack([]),
 }
 
 
@@ -51,6 +54,14 @@ def test_a_closed_handle_says_so(store: kmq.Store, name: str):
     queues.close()
     queues.close()
     with pytest.raises(kmq.ClosedError, match="take them from the store again"):
+        _CALLS[name](queues)
+
+
+@pytest.mark.parametrize("name", _CALLS)
+def test_a_handle_of_a_closed_store_says_so(tmp_path: Path, name: str):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+    with pytest.raises(kmq.ClosedError, match="closed"):
         _CALLS[name](queues)
 
 
