@@ -31,6 +31,9 @@ def column_of(what: str, elements: Any) -> pa.Array | pa.ChunkedArray:
             field=what,
         )
     try:
+        if isinstance(elements, pa.ChunkedArray):
+            found = elements.cast(pa.binary())
+            return found.combine_chunks() if found.nbytes < 2**31 else found
         return pa.array(elements, pa.binary())
     except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
         raise InvalidRequestError(f"{what} must be bytes or text: {error}", field=what) from None

@@ -87,3 +87,12 @@ def test_numbers_of_numpy_are_numbers(store: kmq.Store, queues: KeyedQueues):
     for bad in others:
         with pytest.raises(InvalidRequestError, match="whole number"):
             queues.get("a", bad, 1)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_columns_of_tables_are_names_and_messages(queues: KeyedQueues, kind: pa.DataType):
+    names = pa.chunked_array([pa.array(["b", "a"], kind), pa.array(["b"], kind)])
+    assert queues.put_batch(names, names) == [0, 0, 1]
+    assert queues.get_many(names, 0, 1)["value"].to_pylist() == [b"b", b"a", b"b"]
+    assert queues.get_many(names.slice(0, 0), 0, 1).num_rows == 0
+    assert queues.put_batch(names.dictionary_encode(), names) == [2, 1, 3]
