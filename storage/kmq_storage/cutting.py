@@ -23,29 +23,38 @@ def cut(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[
 
 
 def grown(
-    items: Sequence[T], size_of: Callable[[T], int], most: int, *, times: int
+    items: Sequence[T],
+    size_of: Callable[[T], int],
+    most: int,
+    *,
+    times: float,
+    final: float | None = None,
 ) -> Iterator[Sequence[T]]:
     """Runs of two neighbours or more, of at most this size, `times` as large as any item of them.
 
-    If such a run becomes one item, again and again, nothing is part of more than
-    log(most / smallest item) of them, to the base `times`. From each item the longest run is taken.
+    `final` times are enough for a run into which its next neighbour doesn't fit, which is not worth
+    waiting for. If such runs become items, again and again, nothing is part of more than
+    log(most / smallest item) of them, to the base `times`, and of a final one. From each item the
+    longest run is taken.
     """
     sizes = [size_of(item) for item in items]
     first = 0
     while first < len(items):
-        behind = _grown_to(sizes, first, most, times)
+        behind = _grown_to(sizes, first, most, times, final)
         if behind - first >= 2:
             yield items[first:behind]
         first = max(behind, first + 1)
 
 
-def _grown_to(sizes: Sequence[int], first: int, most: int, times: int) -> int:
+def _grown_to(
+    sizes: Sequence[int], first: int, most: int, times: float, final: float | None
+) -> int:
     """Up to where the longest run that grows enough goes on from a place; the place if none."""
     behind, total, largest = first, 0, 0
     for at in range(first, len(sizes)):
+        if total + sizes[at] > most:
+            return at if final is not None and total >= final * largest else behind
         total, largest = total + sizes[at], max(largest, sizes[at])
-        if total > most:
-            break
         if total >= times * largest:
             behind = at + 1
     return behind

@@ -23,10 +23,10 @@ class _Segment:
     merges: int = 0
 
 
-def _merged(segments: list[_Segment], times: int) -> list[_Segment]:
+def _merged(segments: list[_Segment], times: int, final: float | None) -> list[_Segment]:
     """The segments after one pass, which is checked: neighbours only, in order, none too large."""
     found, left = [], list(segments)
-    for run in grown(segments, lambda each: each.size, _MOST, times=times):
+    for run in grown(segments, lambda each: each.size, _MOST, times=times, final=final):
         at = left.index(run[0])
         assert left[at : at + len(run)] == run
         size = sum(each.size for each in run)
@@ -38,10 +38,10 @@ def _merged(segments: list[_Segment], times: int) -> list[_Segment]:
     return found + left
 
 
-def _after(arrivals: list[int], times: int) -> list[_Segment]:
+def _after(arrivals: list[int], times: int, final: float | None = None) -> list[_Segment]:
     segments: list[_Segment] = []
     for base, size in enumerate(arrivals):
-        segments = _merged([*segments, _Segment(base, size)], times)
+        segments = _merged([*segments, _Segment(base, size)], times, final)
     return segments
 
 
@@ -57,10 +57,14 @@ def _tiers(times: int) -> int:
     arrivals=st.lists(st.integers(_SMALLEST, _MOST), max_size=300)
     | st.lists(st.integers(_SMALLEST, 3 * _SMALLEST), max_size=300),
     times=st.integers(2, 12),
+    final=st.none() | st.floats(1.1, 3),
 )
-def test_no_byte_is_merged_more_often_than_there_are_tiers(arrivals: list[int], times: int):
-    segments = _after(arrivals, times)
-    assert max((each.merges for each in segments), default=0) <= _tiers(times)
+def test_no_byte_is_merged_more_often_than_there_are_tiers_and_once_for_good(
+    arrivals: list[int], times: int, final: float | None
+):
+    segments = _after(arrivals, times, final)
+    once = 0 if final is None else 1
+    assert max((each.merges for each in segments), default=0) <= _tiers(times) + once
     assert sum(each.size for each in segments) == sum(arrivals)
     bases = [each.base for each in segments]
     assert bases == sorted(set(bases))
@@ -75,3 +79,10 @@ def test_segments_are_few_in_each_tier(arrivals: list[int], times: int):
     many = arrivals * (800 // len(arrivals))
     final = 2 * times * (sum(many) / _MOST)  # grew to half of what may still grow, or more
     assert len(_after(many, times)) <= (_tiers(times) + 1) * times + final
+
+
+@given(size=st.integers(_MOST // 20, _MOST // 2), many=st.integers(1, 300))
+def test_large_arrivals_become_as_large_as_is_worth_it(size: int, many: int):
+    each_at_least = (_MOST - size) / 1.5
+    waiting = 8
+    assert len(_after([size] * many, 4, 1.5)) <= size * many / each_at_least + waiting

@@ -45,26 +45,29 @@ def plan_merges(
     lsn: int,
     *,
     partitions: Iterable[int] | None = None,
-    times: int = 1,
+    times: float = 1,
+    final: float | None = None,
     segment_bytes: int | None = None,
     now: int = 0,
 ) -> Iterator[Replacement]:
     """Neighbouring segments that fit into one, which is at least `times` as large as each.
 
-    Of a keyed topic into a larger one: the messages of a queue shall stand in few. At this time
-    (UTC us) ends of its queues may be old enough to go.
+    `final` times are enough where the next one would be too much. Of a keyed topic into a larger
+    one: the messages of a queue shall stand in few. At this time (UTC us) ends of its queues may
+    be old enough to go.
     """
     old = now - round(limits.TOMBSTONE_DELAY * 1e6)
     if segment_bytes is None:
         segment_bytes = limits.RUN_BYTES if topic.settings.keyed else limits.SEGMENT_BYTES
+    grows = segment_bytes / (final or max(times, 2))
     for number in range(topic.partitions) if partitions is None else partitions:
         part = topic.partition(number)
 
         def is_small(rows: Row | Page) -> Any:
-            return (rows.kind == SEGMENT) & (rows.weight < segment_bytes // max(times, 2))
+            return (rows.kind == SEGMENT) & (rows.weight < grows)
 
         for small in topic.index(number).runs(part.start, part.end, is_small):
-            for run in grown(small, weight_of, segment_bytes, times=times):
+            for run in grown(small, weight_of, segment_bytes, times=times, final=final):
                 yield Replacement(topic, number, tuple(run), lsn, ends_before=old)
 
 

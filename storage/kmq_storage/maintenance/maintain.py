@@ -40,6 +40,8 @@ from kmq_storage.maintenance.trim import retain
 _MERGED = 10
 #: Runs sooner: each is one more place to look for a queue.
 _MERGED_RUNS = 4
+#: And where the next one would be too much: waiting would leave them as they are.
+_FINAL_RUNS = 1.5
 
 
 def maintain(
@@ -120,9 +122,9 @@ def _compact_one(
     if worth_compacting(topic):
         return compact_keys(log, topic, lsn, partitions=partitions, manner=manner)
     if topic.settings.cleanup == "delete":
-        times = _MERGED_RUNS if topic.settings.keyed else _MERGED
+        times, final = (_MERGED_RUNS, _FINAL_RUNS) if topic.settings.keyed else (_MERGED, None)
         now = log.environment.now_us()
-        merges = plan_merges(topic, lsn, partitions=partitions, times=times, now=now)
+        merges = plan_merges(topic, lsn, partitions=partitions, times=times, final=final, now=now)
         return merge(log, merges, manner=manner)
     due = with_old_tombstones(topic, log.environment.now_us())
     wanted = due if partitions is None else [number for number in partitions if number in due]

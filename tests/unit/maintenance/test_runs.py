@@ -25,6 +25,7 @@ from kmq_storage.format import queue_directory
 from kmq_storage.log import reader
 from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance.collect import collect
+from kmq_storage.maintenance.maintain import tidy
 from kmq_storage.maintenance.runs import RunMerge, Sorted, sorted_records
 from kmq_storage.maintenance.trim import plan_trim, trim
 from tests.support.dying_disk import Died, DyingDisk
@@ -200,6 +201,20 @@ def test_runs_merge_until_a_get_of_ten_looks_into_two(monkeypatch: pytest.Monkey
             read.clear()
             assert len(queues.get("q3", first, 10)) == 10
             assert len(read) <= 2
+
+
+def test_runs_that_grow_no_more_become_one_though_they_did_not_grow_much(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with open_engine(file_bytes=2**20) as store:
+        queues = store.keyed_queues(TOPIC)
+        for turn in range(10):
+            _fill(queues, turn, names=10, messages=10)
+            tidy(store.log, seal_after=0)
+            topic = store.log.refresh().topic(TOPIC)
+            runs = list(topic.index(0).rows(0, topic.partition(0).end))
+            monkeypatch.setattr(limits, "RUN_BYTES", round(3.5 * runs[-1].weight))
+        assert [run.rows for run in runs] == [30, 30, 30, 10]
 
 
 def test_merging_has_only_a_part_of_what_it_merges_in_memory(

@@ -1,0 +1,96 @@
+"""By hand: how many runs a get of ten looks into, and how often its messages are written.
+
+`python -m benchmarks.run_places` puts one message to each queue, has maintenance seal and merge,
+and so on: once where only what grows four times is merged, and once as runs are merged now. What a
+run may have is a number of such seals. It counts, so its figures are the same on any machine.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import uuid
+from dataclasses import dataclass
+from statistics import fmean
+from unittest.mock import patch
+
+import kmq_spark as kmq
+from kmq_storage import limits
+from kmq_storage.format.manifest import Row
+from kmq_storage.maintenance import maintain
+
+_TOPIC = "inbox"
+_QUEUES = [f"user/{number:03}" for number in range(100)]
+_MESSAGE = b"x" * 100
+_SEALS = 160
+#: A run has room for so many seals.
+_ROOMS = (64, 10, 8, 7.6, 5.1, 3.4, 2.1)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Of each seal the runs that a get of the newest ten looked into, and of any ten."""
+
+    newest: list[int]
+    anywhere: list[int]
+    runs: int
+    #: How often a message that was sealed was written once more.
+    written: float
+
+
+def main() -> int:
+    """Print a row for each size of seals."""
+    print("| seals in a run | newest ten, most | any ten, most | runs | written again |")
+    for room in _ROOMS:
+        before, now = _counts(room, None), _counts(room, maintain._FINAL_RUNS)
+        cells = (f"{_cell(before, column)} -> {_cell(now, column)}" for column in range(4))
+        print(f"| {room} |", " | ".join(cells), "|", flush=True)
+    return 0
+
+
+def _cell(counts: Counts, column: int) -> str:
+    places = (counts.newest, counts.anywhere)
+    if column < 2:
+        return f"{fmean(places[column]):.1f}, {max(places[column])}"
+    return f"{counts.runs}" if column == 2 else f"{counts.written:.2f}"
+
+
+def _counts(room: float, final: float | None) -> Counts:
+    with patch.object(maintain, "_FINAL_RUNS", final), patch.object(limits, "RUN_BYTES", 1 << 30):
+        return _sealed(room)
+
+
+def _sealed(room: float) -> Counts:
+    chance = random.Random(1)
+    newest, anywhere, seen = list[int](), list[int](), set[bytes]()
+    merged = 0
+    with kmq.open(f"memory://{uuid.uuid4().hex}", maintenance=False) as store:
+        queues = store.keyed_queues(_TOPIC)
+        for count in range(1, _SEALS + 1):
+            queues.put_batch(_QUEUES, [_MESSAGE] * len(_QUEUES))
+            maintain.tidy(store.log, seal_after=0.0)
+            runs = _runs(store)
+            if count == 1:
+                limits.RUN_BYTES = round(room * runs[0].weight)
+            made = [run for run in runs if run.file not in seen]
+            merged += sum(run.rows for run in made if run.rows > len(_QUEUES))
+            seen |= {run.file for run in made}
+            if count >= 20:
+                newest.append(_places(queues, count - 10))
+                anywhere += (_places(queues, chance.randint(0, count - 10)) for _ in range(20))
+        return Counts(newest, anywhere, len(runs), merged / (len(_QUEUES) * _SEALS))
+
+
+def _runs(store: kmq.Store) -> list[Row]:
+    topic = store.log.refresh().topic(_TOPIC)
+    return list(topic.index(0).rows(0, topic.partition(0).end))
+
+
+def _places(queues: kmq.KeyedQueues, first: int) -> int:
+    """How many runs a get of ten from an index on looks into."""
+    found = queues._reader._looking(lambda index, _: index.places(_QUEUES[7].encode(), first, 10))
+    return len(found[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
