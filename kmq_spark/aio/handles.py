@@ -6,93 +6,126 @@ import asyncio
 import math
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NoReturn, Self, SupportsIndex, TypeVar
 from weakref import WeakSet
 
 from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.at_end import before_threads_end
-from kmq_spark.client.resource import Resource, Stopped, stays_here
+from kmq_spark.client.resource import Resource, stays_here
 from kmq_spark.errors import ClosedError
 
 T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 
-#: A thread that waits looks this often whether its task was cancelled (seconds).
+#: So long a call waits while others of its handle wait for something else (seconds).
 _SLICE = 0.2
+#: And so much longer each time, while another one's time is over (seconds).
+_TURN = 0.001
 #: As good as for ever.
 _ALONE = 3600.0
 #: A thread that was about to sleep does so by then.
 _ASLEEP = 0.02
 
 
-async def in_slices(take: Callable[[float], Awaitable[T]], timeout: float | None) -> T:
-    """Take again and again, with the seconds that are left, since each may be told to end.
+@dataclass(eq=False, slots=True)
+class Call:
+    """A call of a handle: one that has its turn, or waits for it."""
 
-    What came, or what the last gave when nothing came within `timeout` seconds.
-    """
-    limit = checked_timeout(timeout)
-    now = asyncio.get_running_loop().time
-    deadline = math.inf if limit is None else now() + limit
-    while True:
-        found = await take(max(0.0, deadline - now()))
-        if found or now() >= deadline:
-            return found
+    #: When it is to be done (seconds of a monotonic clock).
+    deadline: float = 0.0
+    #: Whether it had its turn.
+    looked: bool = False
+    #: How often in a row its wait was cut short by one whose time was over.
+    cuts: int = 0
 
 
 class GivingWay:
     """Has the call of a handle that waits for records sleep, until another one needs its thread."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], *, alike: bool = True) -> None:
+        """Calls that are not `alike` wait for different things, so they take turns."""
         self._wake = wake
-        #: Calls of the handle that are not done, whether they have their turn or wait for it.
-        self._calls = set[object]()
-        #: Tell the calls that wait in the thread, or for it, to end.
-        self._waits = set[threading.Event]()
+        self._alike = alike
+        #: Those that are not done.
+        self._calls = set[Call]()
+        #: Tells the call that waits in the thread to end.
+        self._asleep: threading.Event | None = None
         _givers.add(self)
 
     @contextmanager
-    def call(self) -> Iterator[None]:
+    def call(self, deadline: float = 0.0) -> Iterator[Call]:
         """For each call: who waits gives way."""
-        me = object()
-        self._calls.add(me)  # before: who begins to wait meanwhile, in another loop, counts it
+        call = Call(deadline)
+        self._calls.add(call)  # before: who begins to wait meanwhile counts it
         try:
-            self._call_off(*self._waits)
-            yield
+            self._call_off(self._asleep)
+            yield call
         finally:
-            self._calls.discard(me)
+            self._calls.discard(call)
+
+    async def until_found(self, take: Callable[[Call], Awaitable[T]], timeout: float | None) -> T:
+        """Take again and again, since each may be told to end, for `timeout` seconds at most."""
+        limit = checked_timeout(timeout)
+        deadline = math.inf if limit is None else time.monotonic() + limit
+        with self.call(deadline) as call:
+            while True:
+                found = await take(call)
+                if found or time.monotonic() >= deadline:
+                    return found
 
     @contextmanager
-    def wait(self, left: float) -> Iterator[tuple[float, Stopped]]:
-        """For a call that waits in the thread: how long it may in one go, and whether it is to end.
-
-        Those of several tasks take turns.
-        """
+    def wait(self, call: Call, take: Callable[..., T]) -> Iterator[Callable[[], T]]:
+        """For a call that waits: what is to run in the thread."""
         off = threading.Event()
-        self._waits.add(off)
+
+        def taken() -> T:
+            self._asleep = off  # before it is known for how long
+            try:
+                return take(timeout=self._longest(call), stopped=off.is_set)
+            finally:
+                self._asleep = None
+
         try:
-            yield min(left, _ALONE if len(self._calls) == 1 else _SLICE), off.is_set
+            yield taken
         except asyncio.CancelledError:
             self._call_off(off)
             raise
-        finally:
-            self._waits.discard(off)
 
-    def _call_off(self, *waits: threading.Event) -> None:
-        if waits and not all(off.is_set() for off in waits):
-            for off in waits:
-                off.set()
+    def _longest(self, call: Call) -> float:
+        """How long a call may wait in one go: until one of all is to be done.
+
+        One that does not end though its time is over, in a loop that stands still, say, has others
+        look for it less and less often.
+        """
+        now, others = time.monotonic(), [each for each in list(self._calls) if each is not call]
+        first = min((self._due(each) for each in others), default=math.inf) - now
+        patience = min(_SLICE, _TURN * call.cuts)
+        call.looked, call.cuts = True, call.cuts + 1 if first <= 0.0 else 0
+        most = _SLICE if others and not self._alike else _ALONE
+        return max(0.0, min(call.deadline - now, max(first, patience), most))
+
+    def _due(self, call: Call) -> float:
+        """When it needs its turn; for something else it might be there already."""
+        return call.deadline if call.looked or self._alike else 0.0
+
+    def _call_off(self, off: threading.Event | None) -> None:
+        if off is not None and not off.is_set():
+            off.set()
             self._wake_quietly()
-            # Once more, should one have looked before and not yet been asleep.
+            # Once more, should it have looked before and not yet been asleep.
             asyncio.get_running_loop().call_later(_ASLEEP, self._wake_quietly)
 
     def end(self) -> None:
-        """Have who waits end, since the process does and waits for its threads."""
-        for off in list(self._waits):
-            off.set()
+        """Have nobody wait any more, since the process ends and waits for its threads."""
+        self._calls.add(Call())  # whose time is over, and which does not end
+        if self._asleep is not None:
+            self._asleep.set()
             self._wake_quietly()
 
     def _wake_quietly(self) -> None:
@@ -167,11 +200,11 @@ class Handle:
 class Receiver(Handle):
     """A handle of many threads: what waits for records in one keeps no other call waiting."""
 
-    def __init__(self, handle: Resource, wake: Callable[[], None]) -> None:
+    def __init__(self, handle: Resource, giving_way: GivingWay) -> None:
         super().__init__(handle)
         #: For all calls but those that receive.
         self._other_calls = Handle(handle)
-        self._giving_way = GivingWay(wake)
+        self._giving_way = giving_way
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await self._other_calls._run(call, *arguments, **options)
@@ -181,9 +214,9 @@ class Receiver(Handle):
     ) -> T:
         """What was received; given back when the task is cancelled meanwhile."""
 
-        async def received(left: float) -> T:
-            with self._giving_way.wait(left) as (seconds, stopped):
-                future = self._submit(receive, timeout=seconds, stopped=stopped)
+        async def received(call: Call) -> T:
+            with self._giving_way.wait(call, receive) as taken:
+                future = self._submit(taken)
                 waiting = asyncio.wrap_future(future)
                 try:
                     return await asyncio.shield(waiting)
@@ -193,8 +226,7 @@ class Receiver(Handle):
                         future.add_done_callback(partial(_given_back, give_back))
                     raise
 
-        with self._giving_way.call():
-            return await in_slices(received, timeout)
+        return await self._giving_way.until_found(received, timeout)
 
     async def __aexit__(self, *raised: object) -> None:
         await super().__aexit__(*raised)

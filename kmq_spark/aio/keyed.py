@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.aio.handles import Receiver
+from kmq_spark.aio.handles import GivingWay, Receiver
 from kmq_spark.client import keyed_queues, keyed_receiving
 from kmq_spark.errors import KmqError
 
@@ -21,7 +21,7 @@ class KeyedQueues(Receiver):
     """The twin of `kmq_spark.KeyedQueues`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: keyed_queues.KeyedQueues) -> None:
-        super().__init__(handle, handle._wake)
+        super().__init__(handle, GivingWay(handle._wake, alike=False))
         self._queues = handle
         #: The topic.
         self.name = handle.name

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from kmq_spark.aio.callbacks import AsyncCallback, Callbacks
-from kmq_spark.aio.handles import GivingWay, Handle, Receiver, T, in_slices
+from kmq_spark.aio.handles import Call, GivingWay, Handle, Receiver, T
 from kmq_spark.client import consumer, queue, queue_delivery
 from kmq_spark.client.hand import Taken
 from kmq_spark.client.orderly import consumer as orderly
@@ -107,15 +107,13 @@ class Consumer(Handle):
         self._callbacks.check_not_asked()
         turn = self._turn
 
-        async def taken(left: float) -> T:
+        async def taken(call: Call) -> T:
             # Nobody else takes before this was handed out, or cancelled.
             async with turn:
-                with self._giving_way.wait(left) as (seconds, stopped):
-                    found = await Handle._run(self, take, timeout=seconds, stopped=stopped)
-                return found.hand_out()
+                with self._giving_way.wait(call, take) as found:
+                    return (await Handle._run(self, found)).hand_out()
 
-        with self._giving_way.call():
-            return await in_slices(taken, timeout)
+        return await self._giving_way.until_found(taken, timeout)
 
 
 class OrderlyConsumer(Handle):
@@ -160,7 +158,7 @@ class Queue(Receiver):
     """The twin of `kmq_spark.Queue`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: queue.Queue) -> None:
-        super().__init__(handle, handle._wake)
+        super().__init__(handle, GivingWay(handle._wake))
         self._queue = handle
         #: Its name.
         self.name = handle.name

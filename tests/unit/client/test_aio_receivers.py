@@ -7,6 +7,7 @@ happens, and waits that keep others waiting.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -129,6 +130,66 @@ def test_several_tasks_that_wait_all_get_what_comes(store_url: str, waiting: _Wa
             await waiting.send(store, b"%d" % number)
         got = [value for some in await asyncio.gather(*tasks) for value in some]
         assert sorted(got) == [b"0", b"1", b"2", b"3", b"4"]
+
+    waiting.run(work, store_url)
+
+
+def test_waits_of_many_tasks_end_in_time(store_url: str, waiting: _Waiting):
+    async def work(store: aio.Store, handle: Any) -> None:
+        begun = time.monotonic()
+        tasks = [asyncio.create_task(waiting.receive(handle, 0.4)) for _ in range(20)]
+        assert [await each for each in tasks] == [[]] * 20
+        assert time.monotonic() - begun < 3.0  # one after the other it would be 4 s and more
+
+    waiting.run(work, store_url)
+
+
+def test_many_tasks_that_wait_for_the_same_do_not_all_look_at_each_call(
+    store_url: str, waiting: _Waiting
+):
+    async def work(store: aio.Store, handle: Any) -> None:
+        tasks = [asyncio.create_task(waiting.receive(handle, None)) for _ in range(20)]
+        await asyncio.sleep(0.1)
+        begun = waiting.calls["began"]
+        for number in range(20):
+            await waiting.send(store, b"%d" % number)
+        await asyncio.gather(*tasks)
+        if waiting.kind != "keyed":  # they might wait for different ones
+            assert begun <= 40
+            assert waiting.calls["began"] - begun <= 60
+
+    waiting.run(work, store_url)
+
+
+def test_what_is_there_is_got_at_once_while_many_wait_for_other_keyed_queues(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store, store.keyed_queues("k") as queues:
+            await queues.put("there", b"1")
+            tasks = [asyncio.create_task(queues.receive(f"q{n}", timeout=None)) for n in range(20)]
+            await asyncio.sleep(0.3)
+            begun = time.monotonic()
+            (found,) = await queues.receive("there", timeout=60)
+            assert time.monotonic() - begun < 1.0  # in turns of 0.2 s it would be 4 s
+            assert found.value == b"1"
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_a_task_of_a_loop_that_stands_still_does_not_keep_others_looking(
+    store_url: str, waiting: _Waiting
+):
+    async def work(store: aio.Store, handle: Any) -> None:
+        still = asyncio.new_event_loop()
+        left = still.create_task(waiting.receive(handle, 0.01))
+        await asyncio.to_thread(still.run_until_complete, asyncio.sleep(0))
+        await asyncio.sleep(0.1)
+        begun = waiting.calls["began"]
+        assert await waiting.receive(handle, 1.0) == []
+        assert waiting.calls["began"] - begun < 60
+        await asyncio.to_thread(still.run_until_complete, left)
+        still.close()
 
     waiting.run(work, store_url)
 
