@@ -59,9 +59,16 @@ def unit_of_rows(
     ]
     batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     size = sum(len(row.key or b"") + len(row.value or b"") for row in rows)
+    return unit_of_batch(log, topic, SizedBatch(batch, size), partition=partition, staged=staged)
+
+
+def unit_of_batch(
+    log: CommitLog, topic: str, batch: SizedBatch, *, partition: int = 0, staged: bool = False
+) -> Unit:
+    """The unit of a commit of the records of this batch."""
     stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**30)
     topic_id = log.refresh().topic(topic).id
-    records = PartitionRecords(topic, topic_id, partition, (SizedBatch(batch, size),))
+    records = PartitionRecords(topic, topic_id, partition, (batch,))
     placed = stager.place(records, room=2**30)
     return Unit(placed.entries, placed.bodies)
 
