@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.format.frame import MAGIC
 from kmq_storage.objects.local import LocalDisk
 from tests.damage.bucket import read_around
 from tests.support.damage import flip
@@ -93,6 +94,22 @@ def test_a_partition_that_was_trimmed_before_begins_where_it_did(store: kmq.Stor
         assert _offsets(repaired) == [*range(2, 8)]
         assert repaired.offsets("t")[0][0] == 2
         assert repaired.describe_topic("t").rows == 6
+
+
+def test_a_topic_has_as_many_records_as_it_says_behind_a_repair(store: kmq.Store, tmp_path: Path):
+    _send(store, *range(5))
+    store.seal()
+    (log,) = (tmp_path / "log").glob("0*.log")
+    _send(store, *range(5, 10))
+    lost = log.read_bytes().rindex(MAGIC + b"\0")
+    _send(store, *range(10, 15))
+    store.seal()
+    flip(log, lost + 20)
+    with _opened(tmp_path) as repaired:
+        assert repaired.repair(drop_damaged=True).damage == []
+        assert _offsets(repaired) == [*range(15)]
+        info = repaired.describe_topic("t")
+        assert (info.rows, info.bytes) == (15, 20)
 
 
 def test_a_merged_segment_takes_no_place_of_one_that_the_checkpoint_has(

@@ -81,18 +81,22 @@ def _accept(state: StoreState, last: int, behind: Behind) -> None:
         for number, part in enumerate(topic.parts):
             part.doubt = None
             topic.index(number).holes = []  # what of them was not put back is cut out
+            _recount(topic, number)
     state.damage, state.broken = [], None
 
 
 def _put_back(topic: Topic, number: int, row: Row, last: int) -> None:
     """Have a segment's records, in place of rows that say the same; others plan anew then."""
     part = topic.parts[number]
-    begin = max(row.base_offset, part.start)
-    known = [each.held_from(begin) for each in topic.index(number).rows(begin, row.end_offset)]
-    rows, size = row.held_from(part.start)
-    part.rows += rows - sum(each[0] for each in known)
-    part.size += size - sum(each[1] for each in known)
     part.end = max(part.end, row.end_offset)
     part.layout_lsn = last
     topic.columns |= topic.layout().sealed_columns  # any record may be a tombstone
     topic.index(number).replace(row)
+
+
+def _recount(topic: Topic, number: int) -> None:
+    """Have the numbers of what is there: commits reckon with those before them, also lost ones."""
+    part = topic.parts[number]
+    rows = topic.index(number).rows(part.start, part.end)
+    held = [row.held_from(part.start) for row in rows]
+    part.rows, part.size = sum(each[0] for each in held), sum(each[1] for each in held)
