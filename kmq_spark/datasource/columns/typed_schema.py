@@ -6,7 +6,8 @@ counterpart at all is refused at load(), by the column's name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 from pyarrow import types
@@ -55,6 +56,7 @@ _WIDER = {
     pa.time32("s"): pa.time64("ns"),
     pa.time32("ms"): pa.time64("ns"),
 }
+_MICROSECONDS = {pa.time64("ns"): pa.time64("us")}
 
 
 def one_schema(topics: Sequence[Topic]) -> pa.Schema | None:
@@ -147,13 +149,27 @@ def _spark_type(field: pa.Field) -> DataType:
 
 def _known_to_spark(kind: pa.DataType) -> pa.DataType:
     """The type that holds the same values in Spark; whatever is inside may be null there."""
+    return _with_leaves(kind, _WIDER)
+
+
+@lru_cache(maxsize=1024)
+def exact_times(kind: pa.DataType) -> pa.DataType | None:
+    """The type that has what Spark keeps of times of day, which it takes as nanoseconds and cuts
+    to microseconds; None for a type without them.
+    """
+    exact = _with_leaves(kind, _MICROSECONDS)
+    return None if exact == _with_leaves(kind, {}) else exact
+
+
+def _with_leaves(kind: pa.DataType, other: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
+    """The type with others at its ends, in any depth."""
     if types.is_struct(kind):
-        return pa.struct([pa.field(part.name, _known_to_spark(part.type)) for part in kind])
+        return pa.struct([pa.field(part.name, _with_leaves(part.type, other)) for part in kind])
     if types.is_map(kind):
-        return pa.map_(_known_to_spark(kind.key_type), _known_to_spark(kind.item_type))
+        return pa.map_(_with_leaves(kind.key_type, other), _with_leaves(kind.item_type, other))
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return pa.list_(_known_to_spark(kind.value_type))
-    return _WIDER.get(kind, kind)
+        return pa.list_(_with_leaves(kind.value_type, other))
+    return other.get(kind, kind)
 
 
 def spark_arrow_schema(schema: StructType) -> pa.Schema:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from kmq_spark.client.constant_columns import constant
 from kmq_spark.client.fitting import fitted
 from kmq_spark.datasource.columns.schema import CREATE_TIME
+from kmq_spark.datasource.columns.typed_schema import exact_times
 from kmq_spark.datasource.planning.view import View
 from kmq_storage.log.scan import Slice as StoredSlice
 
@@ -96,6 +97,14 @@ def of_archive(batch: pa.RecordBatch, origin: Origin, view: View) -> pa.RecordBa
     return _spark_batch(batch, {}, origin, view)
 
 
+def _exact(column: pa.Array, field: pa.Field) -> pa.Array:
+    """A column in Spark's type; InvalidRequestError for a value that Spark would cut off."""
+    times = exact_times(field.type)
+    if times is not None:
+        fitted(column, field.with_type(times))
+    return fitted(column, field)
+
+
 def _spark_batch(
     batch: pa.RecordBatch, more: Mapping[str, Callable[[], pa.Array]], origin: Origin, view: View
 ) -> pa.RecordBatch:
@@ -111,7 +120,7 @@ def _spark_batch(
     arrays = [
         made[field.name]()
         if field.name in made
-        else fitted(stored[field.name], field)
+        else _exact(stored[field.name], field)
         if field.name in stored
         else pa.nulls(rows, field.type)
         for field in schema

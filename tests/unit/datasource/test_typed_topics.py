@@ -191,6 +191,30 @@ def test_a_type_without_a_counterpart_is_refused_by_name(shop: Shop, kind: pa.Da
 
 
 @pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.time64("ns"), 1_234),
+        (pa.list_(pa.time64("ns")), [1_234]),
+        (pa.struct([("at", pa.time64("ns"))]), {"at": 1_234}),
+        (pa.timestamp("ns", "UTC"), 1_234),
+    ],
+    ids=str,
+)
+def test_nanoseconds_that_spark_would_cut_off_fail_the_task(
+    shop: Shop, kind: pa.DataType, value: object
+) -> None:
+    schema = pa.schema([("x", kind)])
+    shop.create("one", schema=schema)
+    source = _source(shop, subscribe="one")
+    with shop.store.producer() as producer:
+        producer.send_arrow("one", pa.table({"x": pa.array([None], kind)})).result()
+        assert len(_read(source, source.schema())) == 1
+        producer.send_arrow("one", pa.table({"x": pa.array([value], kind)})).result()
+    with pytest.raises(InvalidRequestError, match=r"'x' holds a value that Spark's .* can't"):
+        _read(source, source.schema())
+
+
+@pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ([StructField("topic", StringType())], "'id' for topic typed is missing"),
