@@ -34,7 +34,7 @@ _PLANTED: dict[type[World], Sequence[Mutant]] = {
 #: What all seeds do at least.
 _OF_QUEUES = {"received": 150, "answered": 40, "late": 15, "transactions": 15, "aborted": 8}
 _OF_LOOPS = {"fenced": 5, "refused": 4, "redriven": 0, "checkpoints": 5, "collected": 15}
-_OF_CHOOSERS = {"entered": 70, "left out": 15, "bound": 15, "doubles": 8}
+_OF_CHOOSERS = {"entered": 70, "left out": 15, "bound": 12, "doubles": 8}
 _OF_REBINDING = {"received": 60, "late": 6, "unbound": 20, "bound": 8}
 _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
 
