@@ -1,5 +1,5 @@
 # cython: language_level=3, auto_pickle=False
-"""What `Pending.add_any` does for each record, where the record is plain and its topic has rows already.
+"""What `Pending.add_any` does for a record that is plain, of a topic that has rows already.
 
 Nothing in between runs Python or gives the interpreter away, so nobody sees a row in part, and a
 look at the lock is as good as taking it.

@@ -12,14 +12,9 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.frame import MAGIC
-from kmq_storage.objects.local import LocalDisk
+from tests.damage.disk import opened
 from tests.damage.told import tell_losses
 from tests.support.damage import flip
-from tests.support.storage import open_log
-
-
-def _opened(folder: Path) -> kmq.Store:
-    return kmq.Store(open_log(LocalDisk(folder)), maintenance=False)
 
 
 def _put(store: kmq.Store, *messages: tuple[str, bytes]) -> None:
@@ -30,7 +25,7 @@ def _put(store: kmq.Store, *messages: tuple[str, bytes]) -> None:
 @pytest.fixture
 def queues(tmp_path: Path) -> Iterator[kmq.KeyedQueues]:
     """Of `a` and `b` the messages in the middle are lost, of `early` none; all others follow."""
-    with _opened(tmp_path) as store:
+    with opened(tmp_path) as store:
         _put(store, ("a", b"a0"), ("early", b"e0"), ("early", b"e1"), ("b", b"b0"))
         store.seal()
         store.checkpoint()
@@ -39,7 +34,7 @@ def queues(tmp_path: Path) -> Iterator[kmq.KeyedQueues]:
     (log,) = (tmp_path / "log").glob("0*.log")
     contents = log.read_bytes()
     flip(log, contents.rindex(MAGIC, 0, contents.index(b"lost")) + 20)
-    with _opened(tmp_path) as store:
+    with opened(tmp_path) as store:
         assert store.repair(drop_damaged=True).damage == []
         yield store.keyed_queues("inbox")
 

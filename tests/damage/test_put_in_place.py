@@ -13,39 +13,23 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.frame import MAGIC
-from kmq_storage.objects.local import LocalDisk
 from tests.damage.bucket import read_around
+from tests.damage.disk import opened, repaired_store
 from tests.support.damage import flip
 from tests.support.engine import Sent, send_rows
-from tests.support.storage import open_log
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[kmq.Store]:
-    with _opened(tmp_path) as store:
+    with opened(tmp_path) as store:
         store.create_topic("t")
         yield store
-
-
-def _opened(folder: Path) -> kmq.Store:
-    return kmq.Store(open_log(LocalDisk(folder)), maintenance=False)
 
 
 def _send(store: kmq.Store, *numbers: int, key: bytes | None = None) -> None:
     with store.producer() as producer:
         for number in numbers:
             producer.send("t", b"%d" % number, key=key)
-
-
-def _repaired(folder: Path) -> kmq.Store:
-    """The store without its log, behind a repair, whole."""
-    (log,) = (folder / "log").glob("0*.log")
-    log.write_bytes(bytes(log.stat().st_size))
-    with _opened(folder) as store:
-        assert store.repair(drop_damaged=True).damage == []
-    store = _opened(folder)
-    assert store.verify(deep=True).damage == []
-    return store
 
 
 def _offsets(store: kmq.Store) -> list[int]:
@@ -62,7 +46,7 @@ def test_what_was_sealed_behind_a_checkpoint_is_there_though_the_log_is_lost(
     store.checkpoint()
     _send(store, *range(5, 5 + later))
     store.seal()
-    with _repaired(tmp_path) as repaired:
+    with repaired_store(tmp_path) as repaired:
         assert _offsets(repaired) == [*range(5 + later)]
         info = repaired.describe_topic("t")
         assert (info.rows, info.bytes) == (5 + later, 5 + later)
@@ -79,7 +63,7 @@ def test_staged_records_that_were_sealed_together_with_lost_ones_stand_in_their_
     store.checkpoint()
     _send(store, 3, 4)
     store.seal()
-    with _repaired(tmp_path) as repaired:
+    with repaired_store(tmp_path) as repaired:
         assert _offsets(repaired) == [*range(5)]
         assert repaired.describe_topic("t").rows == 5
 
@@ -90,7 +74,7 @@ def test_a_partition_that_was_trimmed_before_begins_where_it_did(store: kmq.Stor
     store.checkpoint()
     _send(store, *range(5, 8))
     store.seal()
-    with _repaired(tmp_path) as repaired:
+    with repaired_store(tmp_path) as repaired:
         assert _offsets(repaired) == [*range(2, 8)]
         assert repaired.offsets("t")[0][0] == 2
         assert repaired.describe_topic("t").rows == 6
@@ -105,7 +89,7 @@ def test_a_topic_has_as_many_records_as_it_says_behind_a_repair(store: kmq.Store
     _send(store, *range(10, 15))
     store.seal()
     flip(log, lost + 20)
-    with _opened(tmp_path) as repaired:
+    with opened(tmp_path) as repaired:
         assert repaired.repair(drop_damaged=True).damage == []
         assert _offsets(repaired) == [*range(15)]
         info = repaired.describe_topic("t")
@@ -123,12 +107,12 @@ def test_a_merged_segment_takes_no_place_of_one_that_the_checkpoint_has(
     store.compact("t")
     (sealed,) = (tmp_path / "segments").rglob(f"{3:020}-*.arrow")
     sealed.unlink()
-    with _repaired(tmp_path) as repaired:
+    with repaired_store(tmp_path) as repaired:
         assert _offsets(repaired) == [*range(3)]
 
 
 def test_what_a_compaction_left_out_takes_no_place_of_what_the_log_has(tmp_path: Path):
-    with _opened(tmp_path) as store:
+    with opened(tmp_path) as store:
         store.create_topic("t", cleanup="compact")
         send_rows(store.log, "t", [Sent(b"k", b"0"), Sent(b"l", b"1")], staged=True)
         store.checkpoint()
@@ -137,7 +121,7 @@ def test_what_a_compaction_left_out_takes_no_place_of_what_the_log_has(tmp_path:
         (sealed,) = (tmp_path / "segments").rglob("*.arrow")
         store.compact("t")
     sealed.unlink()
-    with _repaired(tmp_path) as repaired:
+    with repaired_store(tmp_path) as repaired:
         assert _offsets(repaired) == [0, 1]  # 2 stands in no segment but one without 0
 
 
@@ -148,5 +132,5 @@ def test_a_damaged_segment_takes_no_place_of_what_the_log_has(store: kmq.Store, 
     store.seal()
     (segment,) = (tmp_path / "segments").rglob("*.arrow")
     flip(segment, segment.read_bytes().index(b"012"))
-    with _repaired(tmp_path) as repaired:
+    with repaired_store(tmp_path) as repaired:
         assert _offsets(repaired) == [0, 1]

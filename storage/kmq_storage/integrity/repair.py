@@ -172,7 +172,7 @@ def _unreadable(state: StoreState, damage: Sequence[Damage]) -> dict[Key, list[S
 
 
 def _lost_commits(state: StoreState) -> Iterator[str]:
-    for lost in (*state.damage, *filter(None, [state.broken])):
+    for lost in state.lost_commits:
         yield (
             f"{lost.file}: commits {lost.first_lsn} to {lost.last_lsn} ({lost.reason}) were given "
             "up with all that stood in them: beside records also trims (what they gave up is back "

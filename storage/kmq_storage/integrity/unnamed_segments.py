@@ -25,7 +25,10 @@ def unnamed_segments(files: Files, state: StoreState) -> dict[Key, list[FoundSeg
     Whole ones first, and the newest first of these: what it was made of it may have left out.
     """
     found: dict[Key, list[FoundSegment]] = {}
-    for segment in _begun_since(files, _first_lost(state)):
+    if not state.lost_commits:
+        return found
+    known = min(lost.first_lsn for lost in state.lost_commits) - 1
+    for segment in _begun_since(files, known):
         if state.topic_by_id(segment.topic_id) is not None:
             found.setdefault((segment.topic_id, segment.partition), []).append(segment)
     for segments in found.values():
@@ -33,15 +36,10 @@ def unnamed_segments(files: Files, state: StoreState) -> dict[Key, list[FoundSeg
     return found
 
 
-def _first_lost(state: StoreState) -> int | None:
-    lost = [*state.damage, *filter(None, [state.broken])]
-    return min((damage.first_lsn for damage in lost), default=None)
-
-
-def _begun_since(files: Files, lsn: int | None) -> Iterator[FoundSegment]:
-    for file in files.walk(paths.SEGMENT_FOLDER) if lsn is not None else ():
+def _begun_since(files: Files, lsn: int) -> Iterator[FoundSegment]:
+    for file in files.walk(paths.SEGMENT_FOLDER):
         file_id = paths.try_file_id(file.path)
-        if file_id is not None and lsn is not None and begun_at(file_id) >= lsn - 1:
+        if file_id is not None and begun_at(file_id) >= lsn:
             segment = try_segment(files, file)
             if segment is not None:
                 yield segment

@@ -63,8 +63,9 @@ class BehindObjects:
 
     def _block_missing(self, state: StoreState) -> bool:
         """Have nobody fill the place of a lost commit who does not know that it is lost."""
-        lost = [*state.damage, *filter(None, [state.broken])]
-        names = [lsn for each in lost for lsn in range(each.first_lsn, each.last_lsn + 1)]
+        names = [
+            lsn for each in state.lost_commits for lsn in range(each.first_lsn, each.last_lsn + 1)
+        ]
         missing = [lsn for lsn in names if not self._objects.exists(lsn)]
         for lsn in missing:
             self._objects.block(lsn)

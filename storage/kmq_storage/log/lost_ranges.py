@@ -18,6 +18,8 @@ from kmq_storage.log.topic_state import Topic
 
 #: The first offset, and the one behind the last.
 Span: TypeAlias = tuple[int, int]
+#: A topic by its name, and a partition of it.
+_Place: TypeAlias = tuple[str, int]
 
 #: A stored record takes no less: its timestamp.
 _ROW_BYTES_MIN = 8
@@ -70,30 +72,28 @@ def plan_behind(state: StoreState, last: int, unnamed: Unnamed) -> Behind:
 
     `last` is the last commit that there was.
     """
-    put_back, cut = list[PutBack](), list[CutOut]()
-    lost = lost_ranges(state, last, unnamed)
-    for key, rows in unnamed.segments.items():
-        topic = state.topic_by_id(key[0])
-        if topic is not None and key[1] < topic.partitions:
-            known = _Known(topic, key[1], lost, unnamed)
-            fitting = known.countable(_apart([row for row in rows if known.has_place_for(row)]))
-            put_back += [PutBack(topic.name, key[1], row) for row in fitting]
-    for each in lost:
-        where = (each.topic, each.partition)
-        beside = [back.row for back in put_back if (back.topic, back.partition) == where]
-        cut += [replace(each, gap=gap) for gap in _around(each.gap, beside)]
-    return Behind(put_back, cut)
+    lost: dict[_Place, list[Gap]] = {}
+    for each in lost_ranges(state, last, unnamed):
+        lost.setdefault((each.topic, each.partition), []).append(each.gap)
+    found: dict[_Place, list[Row]] = {}
+    for (topic_id, number), rows in unnamed.segments.items():
+        topic = state.topic_by_id(topic_id)
+        if topic is not None and number < topic.partitions:
+            known = _Known(topic, number, lost.get((topic.name, number), ()), unnamed)
+            fitting = _apart([row for row in rows if known.has_place_for(row)])
+            found[topic.name, number] = known.countable(fitting)
+    put_back = [PutBack(*place, row) for place, rows in found.items() for row in rows]
+    left = ((place, _around(gap, found.get(place, ()))) for place in lost for gap in lost[place])
+    return Behind(put_back, [CutOut(*place, gap) for place, gaps in left for gap in gaps])
 
 
 class _Known:
     """What a state has of one partition, and what of it is lost."""
 
-    def __init__(self, topic: Topic, number: int, lost: Sequence[CutOut], unnamed: Unnamed) -> None:
+    def __init__(self, topic: Topic, number: int, lost: Sequence[Gap], unnamed: Unnamed) -> None:
         self._part, self._index = topic.parts[number], topic.index(number)
         self._complete = unnamed.complete
-        here = (topic.name, number)
-        gaps = [each.gap for each in lost if (each.topic, each.partition) == here]
-        self._lost = [(gap.start, gap.end) for gap in gaps]
+        self._lost = [(gap.start, gap.end) for gap in lost]
         self._wanted = [*self._lost, *unnamed.unreadable.get((topic.id, number), ())]
 
     def has_place_for(self, row: Row) -> bool:

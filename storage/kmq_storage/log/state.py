@@ -194,6 +194,11 @@ class StoreState:
                 start=part.end,
             )
 
+    @property
+    def lost_commits(self) -> list[LogDamage]:
+        """All damage, in the order of the log."""
+        return [*self.damage, *filter(None, [self.broken])]
+
     def note_damage(self, damage: LogDamage) -> None:
         """Commits were passed over: nobody knows which partitions they had records of."""
         self.damage.append(damage)

@@ -110,7 +110,7 @@ def _run(tmp_path: Path, way: str, program: str = _PROGRAM) -> Any:
 
 
 def _built(module: str) -> Path:
-    return ROOT / f"{module}{get_config_var('EXT_SUFFIX')}"
+    return hatch_build._built(ROOT / module)
 
 
 @pytest.mark.skipif(not _built(_COMPILED[0]).exists(), reason="nothing compiled it")
