@@ -135,9 +135,11 @@ class GivingWay:
 
 #: Of all handles of this process.
 _givers = WeakSet[GivingWay]()
+_threads_end = threading.Event()
 
 
 def _end_waits() -> None:
+    _threads_end.set()
     for each in list(_givers):
         each.end()
 
@@ -181,6 +183,8 @@ class Handle:
         try:
             return self._thread.submit(call, *arguments, **options)
         except RuntimeError:
+            if _threads_end.is_set() and threading.current_thread().daemon:
+                return Future()  # never done: its task ends with its thread, unheard
             raise ClosedError("the handle is closed") from None
 
     async def close(self) -> None:

@@ -120,7 +120,7 @@ def test_a_forked_child_moves_no_position_of_its_parent(tmp_path: Path):
 
 
 _WAITING = """
-import asyncio, sys, threading
+import asyncio, atexit, sys, threading, time
 from kmq_spark import aio
 
 begun = threading.Event()
@@ -150,10 +150,12 @@ if how == "left":
 else:
     threading.Thread(target=lambda: asyncio.run(wait(url, False)), daemon=True).start()
     begun.wait()
+if how == "slowly":  # its loop has time to go on
+    atexit.register(time.sleep, 0.5)
 print("left")
 """
 
 
-@pytest.mark.parametrize("how", ["left", "daemon"])
+@pytest.mark.parametrize("how", ["left", "daemon", "slowly"])
 def test_a_program_ends_though_tasks_of_asyncio_wait_for_records(tmp_path: Path, how: str):
     assert _run(_WAITING, tmp_path, how) == "left\n"
