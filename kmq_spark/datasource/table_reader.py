@@ -9,21 +9,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kmq_spark.datasource.columns.tables import (
-    table_arrow_schema,
-    table_batch,
-    table_spark_schema,
-)
+from kmq_spark.datasource.columns.tables import table_spark_schema
 from kmq_spark.datasource.executor.commit_rows import CommitsTask
 from kmq_spark.datasource.executor.segment_rows import SegmentsTask
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.tables.plan import plan_commits, plan_segments
-from kmq_spark.datasource.tables.state_rows import ROWS
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState
+from kmq_storage.tables.columns import COLUMNS, table_batch
+from kmq_storage.tables.state_rows import ROWS
 
 #: Rows of a small table that go to one task.
 _TASK_ROWS = 100_000
@@ -38,7 +35,7 @@ class RowsTask(InputPartition):
 
     def batches(self, url: str) -> Iterator[pa.RecordBatch]:
         """The rows of this task."""
-        yield pa.ipc.read_record_batch(self.message, table_arrow_schema(self.table))
+        yield pa.ipc.read_record_batch(self.message, COLUMNS[self.table])
 
 
 TableTask = RowsTask | SegmentsTask | CommitsTask

@@ -52,6 +52,7 @@ LAYERS = (
         )
     ),
     ("kmq_storage.keyed", "kmq_storage.queues"),
+    ("kmq_storage.tables",),
     ("kmq_spark.errors", "kmq_spark.client"),
     ("kmq_spark.aio", "kmq_spark.lake", "kmq_spark.openmessaging", "kmq_spark.v2"),
     tuple(

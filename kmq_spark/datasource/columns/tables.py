@@ -1,129 +1,16 @@
-"""The tables of a store's own state (option `table`): their columns, types and meanings.
-
-docs/spark-tables.md says the same, and a test holds the two together.
-"""
+"""The tables of a store's own state (option `table`), as Spark declares them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
-
-import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from kmq_spark.datasource.columns.typed_schema import spark_arrow_schema
-
-_INSTANT = pa.timestamp("us", tz="UTC")
-_TOPIC = (("topic", pa.string()), ("partition", pa.int32()))
-
-#: What one change of a commit says; what a kind of entry doesn't have is null.
-_ENTRY = pa.struct(
-    [
-        ("kind", pa.string()),
-        *_TOPIC,
-        ("base_offset", pa.int64()),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("topic_id", pa.string()),
-        ("name", pa.string()),
-        ("number", pa.int64()),
-    ]
-)
-
-_COLUMNS: dict[str, pa.Schema] = {
-    "topics": pa.schema(
-        [
-            ("topic", pa.string()),
-            ("topic_id", pa.string()),
-            ("partitions", pa.int32()),
-            ("rows", pa.int64()),
-            ("bytes", pa.int64()),
-            ("schema", pa.string()),
-            ("cleanup", pa.string()),
-            ("retention_seconds", pa.float64()),
-            ("retention_bytes", pa.int64()),
-            ("capacity", pa.int64()),
-            ("max_record_bytes", pa.int64()),
-            ("uniq_window_seconds", pa.float64()),
-            ("compression", pa.string()),
-        ]
-    ),
-    "partitions": pa.schema(
-        [
-            *_TOPIC,
-            ("start", pa.int64()),
-            ("end", pa.int64()),
-            ("rows", pa.int64()),
-            ("bytes", pa.int64()),
-        ]
-    ),
-    "groups": pa.schema(
-        [
-            ("group", pa.string()),
-            ("generation", pa.int64()),
-            *_TOPIC,
-            ("committed", pa.int64()),
-            ("end", pa.int64()),
-            ("lag", pa.int64()),
-            ("lag_bytes", pa.int64()),
-            ("lag_seconds", pa.float64()),
-        ]
-    ),
-    "members": pa.schema(
-        [
-            ("group", pa.string()),
-            ("name", pa.string()),
-            ("client", pa.string()),
-            ("joined", _INSTANT),
-            ("assignment", pa.map_(pa.string(), pa.list_(pa.int32()))),
-            ("epoch", pa.int64()),
-        ]
-    ),
-    "segments": pa.schema(
-        [
-            *_TOPIC,
-            ("base_offset", pa.int64()),
-            ("end_offset", pa.int64()),
-            ("rows", pa.int64()),
-            ("bytes", pa.int64()),
-            ("kind", pa.string()),
-            ("file", pa.string()),
-            ("file_bytes", pa.int64()),
-            ("min_timestamp", _INSTANT),
-            ("max_timestamp", _INSTANT),
-            ("committed", _INSTANT),
-            ("compacted", pa.bool_()),
-        ]
-    ),
-    "commits": pa.schema([("lsn", pa.int64()), ("time", _INSTANT), ("entries", pa.list_(_ENTRY))]),
-    "queues": pa.schema(
-        [
-            ("queue", pa.string()),
-            ("topics", pa.list_(pa.string())),
-            *((name, pa.int64()) for name in ("ready", "locked", "delayed")),
-            *((name, pa.int64()) for name in ("delivered", "acked", "dead", "expired")),
-        ]
-    ),
-}
+from kmq_storage.tables.columns import COLUMNS
 
 #: The names that option `table` takes.
-TABLES = tuple(_COLUMNS)
+TABLES = tuple(COLUMNS)
 
 
 def table_spark_schema(table: str) -> StructType:
-    """The columns of a table, as Spark declares them."""
-    return from_arrow_schema(_COLUMNS[table])
-
-
-def table_arrow_schema(table: str) -> pa.Schema:
-    """The same columns as the Arrow schema that every record batch must have exactly."""
-    return spark_arrow_schema(table_spark_schema(table))
-
-
-def table_batch(table: str, rows: Iterable[Sequence[Any]]) -> pa.RecordBatch:
-    """Rows of a table as a record batch; instants are UTC microseconds."""
-    schema = table_arrow_schema(table)
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(each, field.type) for each, field in zip(columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    """The columns of a table; as Arrow, record batches have them exactly as they are stored."""
+    return from_arrow_schema(COLUMNS[table])

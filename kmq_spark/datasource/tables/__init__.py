@@ -1,1 +1,1 @@
-"""Option `table`: the rows of a store's own state, and the tasks that read them."""
+"""Option `table`: the tasks that read the rows of a store's own state."""

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from kmq_spark.datasource.executor.commit_rows import CommitsTask
 from kmq_spark.datasource.executor.segment_rows import SegmentsTask
-from kmq_storage.format.manifest import LOG, Key, PageRef, Row
+from kmq_storage.format.manifest import Key, PageRef
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.live_rows import Cover, covers
 from kmq_storage.log.state import StoreState
+from kmq_storage.tables.commit_rows import names_of
+from kmq_storage.tables.segment_rows import recent_rows
 
 #: Fewer commits are not worth a task of their own.
 _TASK_COMMITS = 2_000
@@ -25,7 +27,7 @@ def plan_commits(log: CommitLog, state: StoreState) -> list[CommitsTask]:
     oldest = next(log.commits(None), None)
     if oldest is None:
         return []
-    names = {topic.id: topic.name for topic in state.topics.values()}
+    names = names_of(state)
     count = state.lsn - oldest.lsn + 1
     tasks = max(1, min(2 * (os.cpu_count() or 1), count // _TASK_COMMITS))
     borders = [oldest.lsn + count * number // tasks for number in range(tasks + 1)]
@@ -41,7 +43,7 @@ def plan_segments(state: StoreState) -> list[SegmentsTask]:
     runs = [tuple(refs[at : at + size]) for at in range(0, len(refs), size)] if refs else []
     keys = list(known)
     planned = [SegmentsTask(run, _between(known, keys, run)) for run in runs]
-    recent = tuple(_recent(state))
+    recent = tuple(recent_rows(state))
     return [*planned, *([SegmentsTask((), {}, recent)] if recent else [])]
 
 
@@ -51,11 +53,3 @@ def _between(
     """What is known of the partitions from the first key of these pages to their last."""
     low, high = bisect_left(keys, run[0].first[0]), bisect_right(keys, run[-1].last[0])
     return {key: known[key] for key in keys[low:high]}
-
-
-def _recent(state: StoreState) -> Iterator[tuple[str, Key, Row]]:
-    for name, topic in sorted(state.topics.items()):
-        for number, part in enumerate(topic.parts):
-            for row in topic.index(number).recent_rows():
-                if row.kind != LOG and row.end_offset > part.start:
-                    yield name, (topic.id, number), row

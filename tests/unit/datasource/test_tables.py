@@ -20,11 +20,11 @@ from pyspark.sql.datasource import InputPartition
 
 import kmq_spark as kmq
 from kmq_spark.datasource import table_reader
-from kmq_spark.datasource.columns.tables import TABLES, table_arrow_schema, table_spark_schema
-from kmq_spark.datasource.executor import commit_rows, segment_rows
+from kmq_spark.datasource.columns.tables import TABLES, table_spark_schema
+from kmq_spark.datasource.columns.typed_schema import spark_arrow_schema
+from kmq_spark.datasource.executor import segment_rows
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.tables import plan
-from kmq_spark.datasource.tables.state_rows import ROWS
 from kmq_storage import groups
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import SEGMENT, Row
@@ -33,6 +33,9 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.live_rows import Cover
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
+from kmq_storage.tables import commit_rows
+from kmq_storage.tables.columns import COLUMNS
+from kmq_storage.tables.state_rows import ROWS
 from tests.spark.shop import Shop
 from tests.support.damage import flip
 
@@ -57,7 +60,7 @@ def _read(shop: Shop, table: str, tasks: list[InputPartition] | None = None) -> 
     reader = source.reader(source.schema())
     tasks = _tasks(shop, table) if tasks is None else tasks
     batches = [batch for task in tasks for batch in reader.read(pickle.loads(pickle.dumps(task)))]
-    assert all(batch.schema.equals(table_arrow_schema(table)) for batch in batches)
+    assert all(batch.schema.equals(COLUMNS[table]) for batch in batches)
     return [row for batch in batches for row in batch.to_pylist()]
 
 
@@ -73,6 +76,11 @@ def test_every_table_and_column_is_documented_with_its_type() -> None:
         for table in documented
     }
     assert sorted(documented) == sorted(TABLES)
+
+
+def test_columns_of_tables_have_the_types_that_spark_expects_for_them() -> None:
+    expected = {table: spark_arrow_schema(table_spark_schema(table)) for table in TABLES}
+    assert all(COLUMNS[table].equals(schema) for table, schema in expected.items())
 
 
 def test_every_kind_of_a_commits_entries_is_documented() -> None:
