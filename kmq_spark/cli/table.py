@@ -16,6 +16,7 @@ from kmq_spark.cli import (
     maintenance,
     produce,
     queue,
+    serve,
     topic,
 )
 from kmq_spark.cli.command import Command
@@ -35,6 +36,7 @@ COMMANDS: tuple[Command, ...] = (
     *archive.COMMANDS,
     *maintenance.COMMANDS,
     *integrity.COMMANDS,
+    *serve.COMMANDS,
 )
 
 #: What the help says about the first word of two-word commands.

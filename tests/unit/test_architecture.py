@@ -67,7 +67,7 @@ LAYERS = (
     ("kmq_spark.datasource.tables",),
     ("kmq_spark.datasource",),  # what Spark calls, and users
     ("kmq_spark.archive", "kmq_spark.listener", "kmq_spark.maintenance"),
-    ("kmq_spark.cli", "kmq_spark.delta_session", "kmq_spark.demo", "kmq_spark"),
+    tuple(f"kmq_spark{name}" for name in (".cli", ".delta_session", ".demo", ".server", "")),
 )
 #: What else none of a package's modules may import.
 FORBIDDEN = {

@@ -50,6 +50,7 @@ RUN_BY = {
     "queue list": (_QUEUE, "test_a_queue_is_created_listed_described_and_deleted"),
     "queue redrive": (_QUEUE, "test_dead_letters_are_moved_back"),
     "repair": ("tests/damage/test_repair.py", "test_the_command_repairs_and_ends_with_0"),
+    "serve": ("tests/e2e/test_serve.py", "test_it_serves_from_its_line_on"),
     "stats": _README,
     "topic alter": ("tests/unit/test_cli_topic.py", "test_every_setting_of_a_topic_can_be_given"),
     "topic create": _README,

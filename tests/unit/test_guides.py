@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import pytest
 
 from kmq_spark.cli import main
+from kmq_spark.cli.command_line import _parsed
 from tests.support.sources import ROOT
+from tests.unit.server.made import listening
 
 GUIDES = ROOT / "docs" / "guide"
 STATE = (
@@ -115,6 +119,7 @@ PRINTED = {
         "1",
         "[b'you have mail', b'sent']",
     ],
+    "serving": ["{'orders': {0: 2, 1: 0}}"],
     "orderly": [
         "orders 0 created",
         "the bank does not answer",
@@ -133,6 +138,10 @@ def _code_of(name: str, language: str) -> str:
     return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
 
 
+def _commands(name: str) -> list[list[str]]:
+    return [shlex.split(line) for line in _code_of(name, "sh").splitlines() if line]
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in GUIDES.glob("*.md")))
 def test_the_code_of_a_guide_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -145,11 +154,33 @@ def test_the_code_of_a_guide_runs(
 def test_the_commands_of_a_guide_work_on_the_store_that_its_code_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    assert [path.stem for path in GUIDES.glob("*.md") if _code_of(path.stem, "sh")] == ["finding"]
+    with_commands = {path.stem for path in GUIDES.glob("*.md") if _code_of(path.stem, "sh")}
+    assert with_commands == {"finding", "serving"}
     monkeypatch.chdir(tmp_path)
     exec(compile(_code_of("finding", "python"), "finding.md", "exec"), {})
     monkeypatch.setenv("KMQ_STORE", "data/shop")
-    for command in filter(None, _code_of("finding", "sh").splitlines()):
+    for command in _commands("finding"):
         capsys.readouterr()
-        assert main(shlex.split(command)[1:]) == 0, command
+        assert main(command[1:]) == 0, command
         assert capsys.readouterr().out, f"{command} finds, replays or traces something"
+
+
+def test_what_the_guide_of_serving_asks_for_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(_code_of("serving", "python"), "serving.md", "exec"), {})
+    serve, *asks = _commands("serving")
+    arguments = _parsed(serve[1:])
+    assert (arguments.command.name, arguments.port) == ("serve", 8765)
+    with listening(arguments.store) as listener:  # at a free port
+        for command, *headers, url in asks:
+            asked = urlsplit(url)
+            assert (command, asked.hostname, asked.port) == ("curl", "127.0.0.1", arguments.port)
+            assert headers[:1] in ([], ["--header"])
+            here = asked._replace(netloc=f"127.0.0.1:{listener.port}").geturl()
+            asking = Request(here, headers=dict(text.split(": ") for text in headers[1:]))
+            with urlopen(asking, timeout=60) as response:
+                media_type = response.headers["Content-Type"]
+                assert asking.get_header("Accept", media_type) == media_type
+                assert response.read()

@@ -335,4 +335,5 @@ def test_words_of_the_command_line():
         "stats",
         "verify",
         "repair",
+        "serve",
     ]

@@ -35,6 +35,7 @@ from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
 from kmq_storage.tables import commit_rows
 from kmq_storage.tables.columns import COLUMNS
+from kmq_storage.tables.reading import table_of
 from kmq_storage.tables.state_rows import ROWS
 from tests.spark.shop import Shop
 from tests.support.damage import flip
@@ -185,6 +186,25 @@ def test_tables_say_that_the_log_can_not_be_read_to_its_end(tmp_path: Path) -> N
         pytest.raises(CorruptionError, match="put the file back from a copy, or repair the store"),
     ):
         _read(made, "commits")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_that_is_read_without_spark_is_the_same(shop: Shop, table: str) -> None:
+    shop.send("orders", 0, 5)
+    shop.store.seal()
+    shop.store.checkpoint()
+    shop.send("orders", 1, 3)
+    shop.store.seal()
+    shop.store.create_queue("mails", topics=["orders"])
+    shop.commit("billing", "orders", {0: 5, 1: 3})
+    with shop.store.consumer("idle", topics=["orders"]):
+        rows = _read(shop, table)
+        log = shop.store.log
+        read = table_of(log, log.refresh(), table)
+        assert (read.schema, read.to_pylist()) == (COLUMNS[table], rows)
+        for limit in (1, 2, 1_000):
+            some = table_of(log, log.refresh(), table, limit=limit).to_pylist()
+            assert some == (rows[-limit:] if table == "commits" else rows[:limit])
 
 
 def test_commits_are_those_of_the_log_in_ranges(

@@ -1,0 +1,59 @@
+"""`kmq serve`: a page, tables and metrics of a store over HTTP, to be read only."""
+
+from __future__ import annotations
+
+import signal
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from kmq_spark.cli.command import Command, argument, count
+from kmq_spark.cli.opening import open_store
+from kmq_spark.cli.output import Output
+
+
+def _port(text: str) -> int:
+    if (number := count(text)) > 65_535:
+        raise ArgumentTypeError(f"must be 65535 or less, not {text}")
+    return number
+
+
+_port.__name__ = "port"  # what argparse calls it
+
+
+def _serve(arguments: Namespace, output: Output) -> None:
+    from kmq_spark.server.listening import Listener  # only then: imports take their time
+    from kmq_spark.server.view import View
+
+    with _until_ended(), closing(View(lambda: open_store(arguments, read_only=True))) as view:
+        url = view.seen().url  # what is wrong with the store is said now
+        with Listener(arguments.host, arguments.port, view) as listener:
+            where = {"url": listener.url, "host": listener.host, "port": listener.port}
+            output.stream(where, f"{listener.url} shows {url}; Ctrl-C ends it".encode())
+            output.flush()
+            listener.serve_forever()
+
+
+@contextmanager
+def _until_ended() -> Iterator[None]:
+    """Ctrl-C and SIGTERM are how it ends."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+COMMANDS = (
+    Command(
+        "serve",
+        "show the store over HTTP, to be read only: a page, tables, metrics for Prometheus",
+        _serve,
+        (
+            argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)"),
+            argument("--port", type=_port, default=8765, help="there (8765); 0: any free one"),
+        ),
+    ),
+)

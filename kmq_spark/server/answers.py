@@ -1,0 +1,115 @@
+"""From what is asked for to what is answered: every address, and what it takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from http import HTTPStatus
+from urllib.parse import parse_qsl
+
+import pyarrow as pa
+
+from kmq_spark.server import metrics, page
+from kmq_spark.server.view import View
+from kmq_storage.errors import InvalidRequestError, KmqError
+from kmq_storage.tables.columns import COLUMNS
+
+ARROW = "application/vnd.apache.arrow.stream"
+_TEXT = "text/plain; charset=utf-8"
+#: Tables that may have millions of rows, of which so many are answered unless more are asked for.
+_LONG, _LONG_ROWS = ("segments", "commits"), 1_000
+_MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What goes back to the client."""
+
+    content: bytes
+    media_type: str = _TEXT
+    status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def refused(status: HTTPStatus, why: object, **headers: str) -> Answer:
+    """A refusal, or an error, as one line."""
+    return Answer(f"{' '.join(str(why).split())}\n".encode(), status=status, headers=headers)
+
+
+def answer(view: View, target: str, accept: str) -> Answer:
+    """The answer to a GET of a path and query; `accept` are the media types that it asks for."""
+    path, _, query = target.partition("?")
+    try:
+        match path.split("/"):
+            case ["", ""]:
+                return _page(view)
+            case ["", "metrics"]:
+                text = metrics.exposition(view.seen(metrics.TABLES), view.stats())
+                return Answer(text.encode(), metrics.MEDIA_TYPE)
+            case ["", "health"]:
+                return _health(view)
+            case ["", "tables", name] if name in COLUMNS:
+                return _table(view, name, query, accept)
+        return refused(HTTPStatus.NOT_FOUND, "there is /, /metrics, /health and /tables/<name>")
+    except (KmqError, OSError) as error:
+        return refused(HTTPStatus.SERVICE_UNAVAILABLE, error)
+
+
+def _page(view: View) -> Answer:
+    text = page.page(view.seen(page.TABLES), view.stats())
+    headers = {"Content-Security-Policy": page.POLICY}
+    return Answer(text.encode(), "text/html; charset=utf-8", headers=headers)
+
+
+def _health(view: View) -> Answer:
+    seen = view.seen()
+    if seen.damage:
+        return refused(HTTPStatus.SERVICE_UNAVAILABLE, seen.damage)
+    return Answer(b"ok\n")
+
+
+def _table(view: View, name: str, query: str, accept: str) -> Answer:
+    try:
+        limit = _limit(name, query)
+    except InvalidRequestError as error:
+        return refused(HTTPStatus.BAD_REQUEST, error)
+    table = view.table(name, limit)
+    return _arrow(table) if _asks_for_arrow(accept) else _json(table)
+
+
+def _limit(name: str, query: str) -> int | None:
+    """How many rows are asked for; InvalidRequestError for what is no such number, or no option."""
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    text = given.pop("limit", None)
+    if given:
+        raise InvalidRequestError(f"a table takes ?limit=, not {', '.join(sorted(given))!r}")
+    if text is None:
+        return _LONG_ROWS if name in _LONG else None
+    if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= _MOST_ROWS:
+        raise InvalidRequestError(f"limit must be 1 to {_MOST_ROWS}, not {text!r}")
+    return int(text)
+
+
+def _asks_for_arrow(accept: str) -> bool:
+    return ARROW in (each.partition(";")[0].strip().lower() for each in accept.split(","))
+
+
+def _arrow(table: pa.Table) -> Answer:
+    target = pa.BufferOutputStream()
+    with pa.ipc.new_stream(target, table.schema) as writer:
+        writer.write_table(table)
+    return Answer(target.getvalue().to_pybytes(), ARROW)
+
+
+def _json(table: pa.Table) -> Answer:
+    rows = ",\n".join(_rows(table))
+    return Answer(f"[{rows}]\n".encode(), "application/json")
+
+
+def _rows(table: pa.Table) -> Iterator[str]:
+    for batch in table.to_batches():
+        for row in batch.to_pylist(maps_as_pydicts="strict"):
+            yield json.dumps(row, default=datetime.isoformat)

@@ -1,0 +1,155 @@
+"""The edge to the network: connections, their limits, and whom is answered."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import socket
+import sys
+from contextlib import suppress
+from http import HTTPStatus
+from http.client import HTTP_PORT
+from http.server import BaseHTTPRequestHandler
+from ipaddress import ip_address
+from socketserver import TCPServer, ThreadingMixIn
+from typing import Any
+
+from kmq_spark.server.answers import Answer, answer, refused
+from kmq_spark.server.view import View
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import UnavailableError
+
+#: A client that is silent for so many seconds is left, and any after as many as below.
+_SILENCE_SECONDS = 10.0
+_CONNECTION_SECONDS = 60.0
+_CONNECTIONS = 100
+#: Of every answer: it is shown as what it is, is kept by nobody and tells nobody of itself.
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Listener(ThreadingMixIn, TCPServer):
+    """Answers what is asked at one address, each connection in a thread of its own."""
+
+    allow_reuse_address = True  # of connections that are over; one who listens there is an error
+    request_queue_size = 64
+
+    def __init__(self, host: str, port: int, view: View) -> None:
+        self.view = view
+        self._begun: dict[Any, float] = {}
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            self.address_family, address = found[0], (str(found[4][0]), port)
+            super().__init__(address, _Handler)
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host
+            why = getattr(error, "strerror", None) or error
+            raise UnavailableError(
+                f"can't listen on host {host}, port {port}: {why}", host=host, port=port
+            ) from error
+        self.host, self.port = str(self.server_address[0]), self.server_address[1]
+        #: What a browser must have asked for; None: anything. A page from elsewhere, whose name was
+        #: made to lead here, asks for that name, and would read the answers.
+        self.names = names_of(self.host, self.port)
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/"
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin with a connection, unless there are too many."""
+        if len(self._begun) >= _CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self._begun[request] = SYSTEM.monotonic()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """End what takes too long: a client that sends, or takes, a byte now and then."""
+        self._end(SYSTEM.monotonic() - _CONNECTION_SECONDS)
+
+    def _end(self, begun_before: float) -> None:
+        for request, begun in list(self._begun.items()):
+            if begun <= begun_before:
+                with suppress(OSError):
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """End a connection."""
+        self._begun.pop(request, None)
+        super().shutdown_request(request)
+
+    def server_close(self) -> None:
+        """Listen no more, and end every connection."""
+        self._end(SYSTEM.monotonic())
+        super().server_close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Tell of a defect; that a client has gone is none."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def names_of(host: str, port: int) -> set[str] | None:
+    """What a place that only this machine reaches is called; of others nothing is known: None."""
+    address = ip_address(host.partition("%")[0])
+    if not (getattr(address, "ipv4_mapped", None) or address).is_loopback:
+        return None
+    names = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if address.version == 6 else host}
+    return {f"{name}:{port}" for name in names} | (names if port == HTTP_PORT else set())
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One request of one connection."""
+
+    server: Listener
+    timeout = _SILENCE_SECONDS
+    default_request_version = "HTTP/1.0"  # what is no request is answered with a status, too
+
+    def do_GET(self) -> None:
+        names, asked = self.server.names, self.headers.get_all("Host", [])
+        if names is not None and (len(asked) != 1 or asked[0].lower() not in names):
+            why = f"this is {self.server.url}, and answers to no other name"
+            self._send(refused(HTTPStatus.MISDIRECTED_REQUEST, why))
+            return
+        try:
+            found = answer(self.server.view, self.path, self.headers.get("Accept", ""))
+        except Exception:
+            self._send(refused(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of kmq, told there"))
+            raise
+        self._send(found)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no request, or none that is answered."""
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            no_method = "there is GET and HEAD: nothing can be changed here"
+            self._send(refused(HTTPStatus.METHOD_NOT_ALLOWED, no_method, Allow="GET, HEAD"))
+        else:
+            status = HTTPStatus(code)
+            self._send(refused(status, status.phrase))
+
+    def _send(self, found: Answer) -> None:
+        self.close_connection = True
+        self.send_response(found.status)
+        length = {"Content-Type": found.media_type, "Content-Length": str(len(found.content))}
+        for name, value in (_HEADERS | length | dict(found.headers)).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            # In pieces, for each of which a client has its time.
+            shutil.copyfileobj(io.BytesIO(found.content), self.wfile)
+
+    def version_string(self) -> str:
+        """Say what answers, and not of which version."""
+        return "kmq"
+
+    def log_message(self, *_told: Any) -> None:
+        """Say nothing of requests."""

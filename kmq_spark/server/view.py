@@ -1,0 +1,112 @@
+"""What is looked at: one state of the store at a time, as values that need no store any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Lock
+from typing import TypeVar
+
+import pyarrow as pa
+
+from kmq_spark.client.store import Store
+from kmq_storage.environment import SYSTEM
+from kmq_storage.errors import CorruptionError, KmqError, NotFoundError, OffsetOutOfRangeError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import looking_again
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.store_files import open_identity
+from kmq_storage.maintenance.checkpointing import log_damage, what_to_do
+from kmq_storage.maintenance.reports import StoreStats
+from kmq_storage.model import to_datetime
+from kmq_storage.tables.reading import table_of
+
+_Result = TypeVar("_Result")
+
+#: Files are counted again after so many seconds: there may be a million, and a bucket lists them.
+_COUNTED_FOR = 60.0
+#: Commits that are shown beside all else.
+_NEWEST_COMMITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Tables of one state of a store, by name."""
+
+    url: str
+    lsn: int
+    #: When that commit was written; None in a store without any.
+    time: datetime | None
+    #: What of the log can't be read, and what to do; empty where all can.
+    damage: str
+    tables: dict[str, pa.Table]
+
+
+class View:
+    """A store opened to be read; after an error it is opened anew by who looks next."""
+
+    def __init__(self, opening: Callable[[], Store]) -> None:
+        self._opening = opening
+        self._lock = Lock()
+        self._store: Store | None = None
+        self._counting = Lock()
+        self._counted: tuple[float, StoreStats] | None = None
+
+    def table(self, name: str, limit: int | None) -> pa.Table:
+        """The rows of one table, at most so many."""
+        return self._look(lambda log, state: table_of(log, state, name, limit=limit))
+
+    def seen(self, names: Collection[str] = ()) -> Seen:
+        """The tables with these names, all of one state."""
+        return self._look(lambda log, state: _seen(log, state, names))
+
+    def stats(self) -> StoreStats:
+        """What the store is made of, a minute ago at most; nobody else waits while it is found."""
+        with self._counting:
+            now = SYSTEM.monotonic()
+            if self._counted is None or now >= self._counted[0] + _COUNTED_FOR:
+                with self._opening() as store:
+                    self._counted = now, store.stats()
+            return self._counted[1]
+
+    def close(self) -> None:
+        """Give back the store."""
+        with self._lock:
+            self._close()
+
+    def _look(self, work: Callable[[CommitLog, StoreState], _Result]) -> _Result:
+        """Do something with the state that there is now: one at a time, as states change."""
+        with self._lock:
+            try:
+                if self._store is None:
+                    self._store = self._opening()
+                log = self._store.log
+                _check_there(log)
+                return looking_again(log, lambda state: work(log, state))
+            except (KmqError, OSError):
+                self._close()
+                raise
+
+    def _close(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+
+def _check_there(log: CommitLog) -> None:
+    """A bucket that was emptied looks like a store to which nothing was written since."""
+    if open_identity(log.files, log.environment, create=False).store_id != log.identity.store_id:
+        raise NotFoundError(f"Store[{log.files.url}] is another one now.", store=log.files.url)
+
+
+def _seen(log: CommitLog, state: StoreState, names: Collection[str]) -> Seen:
+    damage = log_damage(state)
+    tables = {name: table_of(log, state, name) for name in names if name != "commits"}
+    if "commits" in names:
+        with suppress(CorruptionError, OffsetOutOfRangeError):  # all else is shown nevertheless
+            tables["commits"] = table_of(log, state, "commits", limit=_NEWEST_COMMITS)
+    told = "" if damage is None else what_to_do(damage)
+    time = to_datetime(state.time) if state.lsn else None
+    return Seen(log.files.url, state.lsn, time, told, tables)
