@@ -25,8 +25,9 @@ from kmq_storage.tables.reading import table_of
 
 _Result = TypeVar("_Result")
 
-#: Files are counted again after so many seconds: there may be a million, and a bucket lists them.
-_COUNTED_FOR = 60.0
+#: Files are counted again after so many seconds, and as many times the seconds that it took: there
+#: may be a million, which a bucket lists by the thousand.
+_COUNTED_FOR, _TIMES = 60.0, 10
 #: Commits that are shown beside all else.
 _NEWEST_COMMITS = 20
 
@@ -52,7 +53,8 @@ class View:
         self._lock = Lock()
         self._store: Store | None = None
         self._counting = Lock()
-        self._counted: tuple[float, StoreStats] | None = None
+        #: What was counted, and until when it will do.
+        self._counted: tuple[StoreStats, float] | None = None
 
     def table(self, name: str, limit: int | None) -> pa.Table:
         """The rows of one table, at most so many."""
@@ -63,13 +65,15 @@ class View:
         return self._look(lambda log, state: _seen(log, state, names))
 
     def stats(self) -> StoreStats:
-        """What the store is made of, a minute ago at most; nobody else waits while it is found."""
+        """What the store was made of a while ago; only who asks for it waits while it is found."""
         with self._counting:
-            now = SYSTEM.monotonic()
-            if self._counted is None or now >= self._counted[0] + _COUNTED_FOR:
+            begun = SYSTEM.monotonic()
+            if self._counted is None or begun >= self._counted[1]:
                 with self._opening() as store:
-                    self._counted = now, store.stats()
-            return self._counted[1]
+                    found = store.stats()
+                now = SYSTEM.monotonic()
+                self._counted = found, now + max(_COUNTED_FOR, _TIMES * (now - begun))
+            return self._counted[0]
 
     def close(self) -> None:
         """Give back the store."""

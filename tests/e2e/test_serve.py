@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -95,7 +96,7 @@ def test_what_keeps_it_from_beginning_is_told_in_one_line(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         errors = _fails(["--store", url, "--port", port], 1, capsys)
-    assert f"port {port}: {os.strerror(98)}" in errors
+    assert f"port {port}: {os.strerror(errno.EADDRINUSE)}" in errors
     assert "host a..b" in _fails(["--store", url, "--host", "a..b"], 1, capsys)
     assert "host no.invalid" in _fails(["--store", url, "--host", "no.invalid"], 1, capsys)
     assert "doesn't exist" in _fails(["--store", f"{url}-2"], 1, capsys)

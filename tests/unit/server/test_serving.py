@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from kmq_spark.server import listening as edge
 from kmq_spark.server import view as looking
 from kmq_spark.server.answers import ARROW
 from kmq_spark.server.listening import Listener, names_of
+from kmq_storage.environment import SYSTEM
 from kmq_storage.tables.columns import COLUMNS
 from tests.support.damage import flip
 from tests.unit.server.exposition import parse
@@ -359,6 +361,27 @@ def test_a_damaged_log_is_told_and_all_else_shown(url: str):
         found = parse(_ask(listener, "/metrics")[2].decode())
         assert found["kmq_log_damaged"].samples == {frozenset(): 1}
         assert _ask(listener, "/tables/commits")[0] == 503
+
+
+@pytest.mark.parametrize(("taken", "pause"), [(1.0, 60.0), (30.0, 300.0)])
+def test_files_are_counted_now_and_then_and_rarely_where_that_takes_long(
+    url: str, taken: float, pause: float, monkeypatch: pytest.MonkeyPatch
+):
+    opened: list[float] = []
+    now = 0.0
+
+    def opening() -> kmq.Store:
+        nonlocal now
+        opened.append(now)
+        now += taken
+        return kmq.open(url, read_only=True)
+
+    monkeypatch.setattr(looking, "SYSTEM", replace(SYSTEM, monotonic=lambda: now))
+    view = looking.View(opening)
+    for moment in (0.0, taken + pause - 0.1, taken + pause):
+        now = moment
+        view.stats()
+    assert opened == [0.0, taken + pause]
 
 
 def test_a_defect_is_told_where_it_runs_and_not_to_the_client(
