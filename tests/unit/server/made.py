@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPMessage
 from pathlib import Path
 from threading import Thread
 
 import kmq_spark as kmq
 from kmq_spark.server.listening import Listener
 from kmq_spark.server.view import View
+from kmq_storage.tables.columns import COLUMNS
 
 #: Stands in every key, value and header.
 SECRET = b"S3CRET"
 ODD = "odd.%3Cb%3E_-name"
+#: Every address.
+ALL = ("/", "/metrics", "/health", *(f"/tables/{name}" for name in COLUMNS))
 
 
 def make_store(url: str) -> None:
@@ -59,3 +63,16 @@ def listening(url: str | Path, host: str = "127.0.0.1") -> Iterator[Listener]:
             listener.shutdown()
             thread.join()
             view.close()
+
+
+def ask(
+    listener: Listener, target: str, method: str = "GET", **headers: str
+) -> tuple[int, HTTPMessage, bytes]:
+    """Status, headers and content of an answer."""
+    connection = HTTPConnection(listener.host, listener.port, timeout=60)
+    try:
+        connection.request(method, target, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+    finally:
+        connection.close()
