@@ -6,13 +6,13 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from inspect import iscoroutinefunction
-from operator import index
 from threading import TIMEOUT_MAX
 from typing import Any
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 from kmq_storage.names import is_word
+from kmq_storage.numeric import seconds_of, whole
 
 #: What an acknowledgement can mean.
 DURABILITIES = ("fsync", "os")
@@ -32,9 +32,9 @@ def check_plain(what: str, function: object) -> None:
 
 def checked_seconds(what: str, value: object, *, above: float = -1e-9) -> float:
     """A duration in seconds from a number or timedelta above a bound; nan and inf are refused."""
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, int | float) and not isinstance(number, bool) and above < number <= _MOST:
-        return float(number)
+    seconds = seconds_of(value)
+    if seconds is not None and above < seconds <= _MOST:
+        return float(seconds)
     bound = "" if above < -1 else f" above {above:g}" if above >= 0 else " from 0 on"
     raise InvalidRequestError(
         f"{what} must be seconds or a timedelta{bound}, not {value!r}", option=what
@@ -51,8 +51,9 @@ def checked_stored_seconds(what: str, value: object, *, above: float = -1e-9) ->
 
 def checked_milliseconds(what: str, value: object) -> float:
     """A duration in seconds from a number of milliseconds."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST:
-        return value / 1000
+    number = None if isinstance(value, timedelta) else seconds_of(value)
+    if number is not None and 0 <= number <= _MOST:
+        return number / 1000
     raise InvalidRequestError(f"{what} must be milliseconds from 0 on, not {value!r}", option=what)
 
 
@@ -65,18 +66,6 @@ def seconds_to_wait(timeout: object) -> float:
     """The same as a number: that of some centuries for None."""
     seconds = checked_timeout(timeout)
     return TIMEOUT_MAX if seconds is None else seconds
-
-
-def whole(value: Any) -> int | None:
-    """A whole number, also one of numpy's, as int; None for what is none, as True."""
-    if type(value) is int:
-        return value
-    if isinstance(value, bool):
-        return None
-    try:
-        return index(value)
-    except TypeError:
-        return None
 
 
 def checked_count(what: str, value: object, *, lowest: int = 1) -> int:

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_spark.client.arguments import whole
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
+from kmq_storage.numeric import whole
 
 _COLUMNS = ("queue", "value")
 #: More than a queue can have; what is behind it by all that may be asked for has 64 bits still.

@@ -10,6 +10,7 @@ from kmq_spark.client.values import Extras, PlainExtras, to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.queue_entries import Schedule, ScheduleEntry
 from kmq_storage.log.queue_rows import NEVER, PRIORITY
+from kmq_storage.numeric import whole
 
 _PRIORITIES = range(10)
 
@@ -25,7 +26,8 @@ def scheduled(
     """What is to be said of a record, with 0 for its place; None when it is like all others."""
     if delay is not None and deliver_at is not None:
         raise InvalidRequestError("give a delay or deliver_at, not both", field="delay")
-    if priority is not None and (type(priority) is not int or priority not in _PRIORITIES):
+    urgency = PRIORITY if priority is None else whole(priority)
+    if urgency is None or urgency not in _PRIORITIES:
         raise InvalidRequestError(
             f"priority must be a whole number from 0 to 9, not {priority!r}", field="priority"
         )
@@ -35,8 +37,8 @@ def scheduled(
     elif deliver_at is not None:
         at = to_timestamp(deliver_at, "deliver_at")
     expires = NEVER if expires_at is None else to_timestamp(expires_at, "expires_at")
-    plain = at <= now and expires == NEVER and priority in (None, PRIORITY)
-    return None if plain else Schedule(0, at, expires, PRIORITY if priority is None else priority)
+    plain = at <= now and expires == NEVER and urgency == PRIORITY
+    return None if plain else Schedule(0, at, expires, urgency)
 
 
 def schedule_entry(

@@ -8,11 +8,11 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from kmq_spark.client.arguments import whole
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.queue_entries import Schedule
 from kmq_storage.format.uniq_entry import digest_of
 from kmq_storage.model import to_microseconds
+from kmq_storage.numeric import whole
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
 PropertyValue = int | float | str | bytes | bool

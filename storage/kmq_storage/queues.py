@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from datetime import timedelta
 from typing import Any
 
 from kmq_storage import limits
@@ -22,6 +21,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.looking import entering_later
 from kmq_storage.model import QueueInfo, QueueSettings, QueueStats, TopicSettings
 from kmq_storage.names import check_name, is_word, nearest, queue_log
+from kmq_storage.numeric import seconds_of, whole
 from kmq_storage.topics import offsets_for_time
 
 _SETTINGS = tuple(field.name for field in fields(QueueSettings))
@@ -37,7 +37,8 @@ def create_queue(
     check_name("queue", name)
     topics = [check_name("topic", topic) for topic in topics]
     settings = checked_queue_settings(QueueSettings(), changes)
-    _expect("dead_letter", name, settings.dead_letter != name, "another queue")
+    if settings.dead_letter == name:
+        raise _unexpected("dead_letter", name, "another queue")
     state = log.refresh()
     found = state.queues.find(name)
     if found is None:
@@ -206,12 +207,11 @@ def checked_queue_settings(current: QueueSettings, changes: Mapping[str, Any]) -
 
 
 def _seconds(name: str, value: Any, *, included: bool = False) -> float:
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    good = number and 0 <= value <= limits.DURATION_MAX and (included or value > 0)
+    seconds = seconds_of(value)
+    if seconds is not None and 0 <= seconds <= limits.DURATION_MAX and (included or seconds > 0):
+        return float(seconds)
     least = "seconds" if included else "seconds above 0"
-    return float(_expect(name, value, good, f"{least}, 1,000 years at most"))
+    raise _unexpected(name, value, f"{least}, 1,000 years at most")
 
 
 def _lock_timeout(name: str, value: Any) -> float:
@@ -220,30 +220,31 @@ def _lock_timeout(name: str, value: Any) -> float:
 
 def _backoff(name: str, value: Any) -> tuple[float, ...]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        _expect(name, value, False, "a sequence of seconds")
+        raise _unexpected(name, value, "a sequence of seconds")
     return tuple(_seconds(name, each, included=True) for each in value)
 
 
 def _count(name: str, value: Any) -> int | None:
-    good = value is None or (type(value) is int and 1 <= value < 2**31)
-    checked: int | None = _expect(name, value, good, "a whole number from 1, or None for no limit")
-    return checked
+    count = whole(value)
+    if value is None or (count is not None and 1 <= count < 2**31):
+        return count
+    raise _unexpected(name, value, "a whole number from 1, or None for no limit")
 
 
 def _order(name: str, value: Any) -> str:
-    return str(_expect(name, value, is_word(value, _ORDERS), "'none', 'key' or 'strict'"))
+    if is_word(value, _ORDERS):
+        return str(value)
+    raise _unexpected(name, value, "'none', 'key' or 'strict'")
 
 
 def _dead_letter(name: str, value: Any) -> str | None:
     return None if value is None else check_name("queue", value)
 
 
-def _expect(name: str, value: Any, holds: bool, expectation: str) -> Any:
-    if not holds:
-        raise InvalidRequestError(
-            f"queue setting {name} must be {expectation}, not {value!r}", setting=name, value=value
-        )
-    return value
+def _unexpected(name: str, value: Any, expectation: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"queue setting {name} must be {expectation}, not {value!r}", setting=name, value=value
+    )
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings
 from kmq_storage.names import check_name, is_word, nearest
+from kmq_storage.numeric import seconds_of, whole
 
 #: What follows from other settings: the versions of a schema from `schema`, `trims` from retention.
 _FOLLOWING = ("schemas", "trims")
@@ -45,7 +45,7 @@ def create_topic(
     """Make a topic, or keep the one there is (a warning names settings that differ)."""
     check_name("topic", name)
     settings = checked_settings(TopicSettings(), changes)
-    check_partition_count(name, partitions)
+    partitions = checked_partition_count(name, partitions)
     existing = log.refresh().find_topic(name)
     if existing is None:
         topic_id = log.environment.new_uuid().bytes
@@ -86,15 +86,17 @@ def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
     return values
 
 
-def check_partition_count(name: str, partitions: object) -> None:
-    """InvalidRequestError unless this can be a number of partitions."""
-    if type(partitions) is not int or not 1 <= partitions <= limits.PARTITIONS_MAX:
-        raise InvalidRequestError(
-            f"topic {name}: partitions must be a whole number from 1 to {limits.PARTITIONS_MAX}, "
-            f"not {partitions!r}",
-            topic=name,
-            partitions=partitions,
-        )
+def checked_partition_count(name: str, partitions: object) -> int:
+    """A number of partitions; InvalidRequestError for what can be none."""
+    count = whole(partitions)
+    if count is not None and 1 <= count <= limits.PARTITIONS_MAX:
+        return count
+    raise InvalidRequestError(
+        f"topic {name}: partitions must be a whole number from 1 to {limits.PARTITIONS_MAX}, "
+        f"not {partitions!r}",
+        topic=name,
+        partitions=partitions,
+    )
 
 
 def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicInfo:
@@ -111,7 +113,7 @@ def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicI
 
 def add_partitions(log: CommitLog, name: str, total: int) -> TopicInfo:
     """Enlarge a topic to this many partitions; fewer than it has is InvalidRequestError."""
-    check_partition_count(name, total)
+    total = checked_partition_count(name, total)
 
     def enlarged(topic: Topic) -> TopicEntry:
         if topic.settings.keyed and total > topic.partitions:
@@ -215,8 +217,6 @@ def _schemas(current: TopicSettings, schema: Any, topic: str | None) -> tuple[st
 
 
 def _checked(name: str, value: Any) -> Any:
-    if isinstance(value, timedelta) and name in ("retention", "uniq_window"):
-        value = value.total_seconds()
     if name == "keyed":
         return _expect(name, value, isinstance(value, bool), "True or False")
     if name == "cleanup":
@@ -226,20 +226,27 @@ def _checked(name: str, value: Any) -> Any:
     if name == "compression":
         return _expect(name, value, is_word(value, ("lz4", "zstd")), "'lz4', 'zstd' or None")
     if name in ("retention", "uniq_window"):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        good = number and 0 < value <= limits.DURATION_MAX
-        return float(_expect(name, value, good, "seconds above 0, 1,000 years at most"))
+        seconds = seconds_of(value)
+        if seconds is not None and 0 < seconds <= limits.DURATION_MAX:
+            return float(seconds)
+        raise _unexpected(name, value, "seconds above 0, 1,000 years at most")
     highest = limits.RECORD_BYTES_MAX if name == "max_record_bytes" else 2**62
-    inside = type(value) is int and 1 <= value <= highest
-    return _expect(name, value, inside, f"a whole number from 1 to {highest}")
+    count = whole(value)
+    if count is not None and 1 <= count <= highest:
+        return count
+    raise _unexpected(name, value, f"a whole number from 1 to {highest}")
 
 
 def _expect(name: str, value: Any, holds: bool, expectation: str) -> Any:
     if not holds:
-        raise InvalidRequestError(
-            f"topic setting {name} must be {expectation}, not {value!r}", setting=name, value=value
-        )
+        raise _unexpected(name, value, expectation)
     return value
+
+
+def _unexpected(name: str, value: Any, expectation: str) -> InvalidRequestError:
+    return InvalidRequestError(
+        f"topic setting {name} must be {expectation}, not {value!r}", setting=name, value=value
+    )
 
 
 def offsets_for_time(log: CommitLog, name: str, microseconds: int) -> dict[int, int | None]:

@@ -22,6 +22,7 @@ LAYERS = (
             "errors",
             "limits",
             "names",
+            "numeric",
             "paths",
             "model",
             "environment",

@@ -32,6 +32,34 @@ def test_a_whole_number_of_arrow_or_numpy_is_one(store: kmq.Store, one: Any):
         assert queue.redrive(one) == 0
 
 
+@pytest.mark.parametrize("two", [np.int64(2), np.uint8(2), pa.scalar(2)])
+def test_a_whole_number_of_arrow_or_numpy_is_one_in_settings_too(store: kmq.Store, two: Any):
+    bounds = {"retention_bytes": two, "capacity": two, "max_record_bytes": two}
+    made = store.create_topic("t", partitions=two, retention=two, uniq_window=two, **bounds)
+    assert made.settings == store.create_topic("u", retention=2, uniq_window=2, **bounds).settings
+    assert store.add_partitions("u", two).partitions == made.partitions == 2
+    assert store.alter_topic("u", capacity=two, retention=two).settings == made.settings
+    times = {"lock_timeout": two, "backoff": [two], "uniq_window": two}
+    queue = store.create_queue("q", max_deliveries=two, capacity=two, **times)
+    assert (queue.settings.max_deliveries, queue.settings.backoff) == (2, (2.0,))
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"first", priority=np.int64(9)).result(10)
+
+
+@pytest.mark.parametrize("half", [np.float32(0.5), np.float64(0.5), np.float16(0.5)])
+def test_a_number_of_numpy_is_as_many_seconds(store: kmq.Store, half: Any):
+    store.create_topic("t")
+    assert store.create_queue("q", topics=["t"], lock_timeout=half).settings.lock_timeout == 0.5
+    assert store.alter_topic("t", retention=half).settings.retention == 0.5
+    with store.producer(linger=half) as producer:
+        assert producer.flush(half) == producer.flush(np.int64(0)) == 0
+    with store.consumer(topics=["t"]) as consumer:
+        assert consumer.poll(np.int64(0)) is None
+    for nothing in (np.float32("nan"), np.True_, np.array([0.5, 0.5])):
+        with pytest.raises(kmq.InvalidRequestError, match="linger must be seconds"):
+            store.producer(linger=nothing)
+
+
 @pytest.mark.parametrize("nothing", [pd.NA, np.array([1, 2]), None, 5])
 def test_a_word_is_one_of_the_choices_and_nothing_else(store: kmq.Store, nothing: Any):
     for option, call in (
