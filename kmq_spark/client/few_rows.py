@@ -12,7 +12,7 @@ from itertools import repeat
 from kmq_spark.client.row_work import RowWork
 from kmq_spark.client.sends import RowSends, Sends
 from kmq_spark.client.storable import one_is_unstorable, why_one_is_unstorable
-from kmq_spark.client.typed_rows import no_bytes
+from kmq_spark.client.typed_rows import no_columns
 from kmq_spark.client.work import Means
 from kmq_spark.errors import KmqError
 from kmq_storage.format.entries import Entry
@@ -41,7 +41,7 @@ class FewRows:
         topic, router = state.topic(self.topic), means.router
         self.topic_id = topic.id
         if topic.settings.schemas:
-            raise no_bytes(topic.name)
+            raise no_columns(topic.name)
         self._rows = {}
         sticky = router.sticky(topic) if self._sends.keys[0] is None else None
         for row, (key, value) in enumerate(zip(self._sends.keys, self._sends.values, strict=True)):

@@ -12,6 +12,7 @@ import pyarrow as pa
 from kmq_spark.client.arguments import (
     checked_count,
     checked_numbers,
+    checked_offset,
     checked_offsets,
     checked_partition,
 )
@@ -133,15 +134,24 @@ def _check_named(topic: Topic, bounds: tuple[Bound, Bound]) -> None:
             for number in bound:
                 topic.partition(checked_partition(number))
         elif bound is not None:
-            to_timestamp(bound, what)
+            _check_instant(what, bound)
+
+
+def _check_instant(what: str, bound: object) -> None:
+    """InvalidRequestError for what is neither offsets nor an instant."""
+    if not isinstance(bound, datetime):
+        raise InvalidRequestError(
+            f"{what} must be {{partition: offset}} or a datetime with a time zone, not {bound!r}",
+            field=what,
+        )
+    to_timestamp(bound, what)
 
 
 def _offset(topic: Topic, number: int, bound: Bound, default: int, reader: ChunkReader) -> int:
     if bound is None:
         return default
     if isinstance(bound, Mapping):
-        given = bound.get(number, default)
-        return checked_count(f"offset of {topic.name}-{number}", given, lowest=0)
+        return checked_offset(bound.get(number, default))
     instant = to_timestamp(bound)
     found = first_offset_since(topic, number, instant, reader)
     return topic.partition(number).end if found is None else found
@@ -153,7 +163,7 @@ def trim_offsets(
     """The new start of each partition from what `Store.trim` takes."""
     if isinstance(before, Mapping):
         return dict(checked_offsets({topic.name: before})[topic.name])
-    to_timestamp(before, "before")
+    _check_instant("before", before)
     reader = ChunkReader(log.files)
     return {
         number: _offset(topic, number, before, topic.partition(number).end, reader)

@@ -42,6 +42,9 @@ def value_of(log: CommitLog, topic: str, value: Any, key: object) -> Value:
             raise _no_tombstone(topic)
         return None
     if not is_structured(value):
+        is_plain = isinstance(value, str | bytes | bytearray | memoryview)
+        if not is_plain and typed_columns(_known(log, topic)) is not None:
+            raise no_columns(topic)
         return to_bytes("value", value)
     members = members_of(value)
     check_name("topic", topic)
@@ -75,10 +78,10 @@ def _untyped(topic: str) -> InvalidRequestError:
     )
 
 
-def no_bytes(topic: str) -> InvalidRequestError:
-    """The error for bytes that are sent to a typed topic."""
+def no_columns(topic: str) -> InvalidRequestError:
+    """The error for bytes, text or a number that is sent to a typed topic."""
     return InvalidRequestError(
-        f"topic {topic} is typed: value must be a dict or dataclass, not bytes or text",
+        f"topic {topic} is typed: value must be a dict or dataclass with its columns",
         topic=topic,
         field="value",
     )
@@ -136,7 +139,7 @@ def _checked(
                 else:
                     known = value.checked  # equal, and the next comparison is by identity
             elif value is not None:
-                raise no_bytes(topic)
+                raise no_columns(topic)
             elif keys[row] is None:
                 raise _no_tombstone(topic)
         except InvalidRequestError as error:

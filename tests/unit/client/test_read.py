@@ -99,6 +99,7 @@ def test_batches_have_at_most_the_rows_that_were_asked_for(shop: kmq.Store, batc
         ({"start": {0: 12, 1: 11}, "partitions": [0, 1]}, {1: (11, 12)}),
         ({"end": {0: 3, 1: 0}}, {0: (0, 3), 2: (0, 12)}),
         ({"end": {0: 500}, "partitions": [0]}, {0: (0, 12)}),
+        ({"end": {0: -1}, "partitions": [0]}, {}),
         ({"start": {0: 3}, "end": {0: 5}, "partitions": [0]}, {0: (3, 5)}),
         ({"start": {0: 5}, "end": {0: 3}, "partitions": [0]}, {}),
         ({"start": T0 + timedelta(seconds=7), "partitions": [0, 2]}, {0: (7, 12), 2: (7, 12)}),
@@ -123,6 +124,7 @@ def test_bounds_are_offsets_or_instants_and_are_clipped(
     ("bounds", "error"),
     [
         ({"start": {0: 13}}, kmq.OffsetOutOfRangeError),
+        ({"start": {0: -1}}, kmq.OffsetOutOfRangeError),
         ({"start": {3: 0}}, kmq.NotFoundError),
         ({"end": {3: 0}}, kmq.NotFoundError),
         ({"partitions": [3]}, kmq.NotFoundError),
@@ -135,6 +137,18 @@ def test_bounds_that_cannot_be_are_refused_at_the_call(
 ):
     with pytest.raises(error):
         shop.read("t", **bounds)
+
+
+@pytest.mark.parametrize("nothing", [5, "earliest", [0], b""])
+def test_a_bound_that_is_neither_offsets_nor_an_instant_is_told_both(shop: kmq.Store, nothing: Any):
+    for what, call in (
+        ("start", lambda: shop.read("t", start=nothing)),
+        ("end", lambda: shop.find("t", end=nothing)),
+        ("before", lambda: shop.trim("t", nothing)),
+    ):
+        both = rf"^{what} must be {{partition: offset}} or a datetime with a time zone, not"
+        with pytest.raises(kmq.InvalidRequestError, match=both):
+            call()
 
 
 def test_columns_are_chosen_and_ordered_by_the_caller(shop: kmq.Store):

@@ -220,6 +220,22 @@ def test_bytes_for_a_typed_topic_fail_alone(typed: kmq.Store, value: object):
     assert [each["id"] for each in values(typed, "t")] == [1, 2]
 
 
+@pytest.mark.parametrize("value", [5, [1], object()])
+def test_what_is_neither_bytes_nor_columns_is_refused_by_what_the_topic_takes(
+    typed: kmq.Store, value: object
+):
+    typed.create_topic("plain")
+    with typed.producer() as producer:
+        for call in (
+            lambda topic: producer.send(topic, value),
+            lambda topic: producer.send_batch(topic, [value]),
+        ):
+            with pytest.raises(kmq.InvalidRequestError, match="topic t is typed: value must be a"):
+                call("t")
+            with pytest.raises(kmq.InvalidRequestError, match="value must be bytes, text or None"):
+                call("plain")
+
+
 def test_a_dict_for_an_untyped_topic_is_refused_at_once(store: kmq.Store):
     store.create_topic("t")
     with (
