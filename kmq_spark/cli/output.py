@@ -119,6 +119,8 @@ def _cell(value: Any) -> str:
     shown = plain(value)
     if shown is None:
         return "-"
+    if isinstance(shown, list):
+        return ",".join(map(_cell, shown))
     return shown if isinstance(shown, str) else json.dumps(shown)
 
 

@@ -69,14 +69,18 @@ class Kmq:
         """Where the last message is; -1 when there never was one."""
         return self.current_write_index - 1
 
-    def register_consumer(self, consumer_id: str) -> None:
+    def register_consumer(self, id: str) -> None:  # noqa: A002 - the name users type
         """Have a consumer that begins at the first message; one that is there stays where it is."""
-        self._reader.register(consumer_id)
+        self._reader.register(id)
 
-    def poll(self, consumer_id: str, timeout_ms: float | None = None) -> KmqMessage | None:
+    def poll(
+        self,
+        id: str,  # noqa: A002 - the name users type
+        timeout_ms: float | None = None,
+    ) -> KmqMessage | None:
         """The next message, acknowledged by that; None for none in time, and for an unknown id."""
         seconds = 0.0 if timeout_ms is None else checked_milliseconds("timeout_ms", timeout_ms)
-        record = self._reader.next_record(consumer_id, seconds)
+        record = self._reader.next_record(id, seconds)
         return None if record is None else decoded(record)
 
 

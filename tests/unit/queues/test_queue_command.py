@@ -46,7 +46,7 @@ def test_a_queue_is_created_listed_described_and_deleted(run: Run, url: str):
     with kmq.open(url) as store:
         store.queue("mails").receive()[0].ack()
     (row,) = run("list", "--json")
-    assert (row["queue"], row["topics"], row["ready"], row["acked"]) == ("mails", "orders", 3, 1)
+    assert (row["queue"], row["topics"], row["ready"], row["acked"]) == ("mails", ["orders"], 3, 1)
     assert run("list").splitlines()[0].split() == list(row)
     described = run("describe", "mails").splitlines()
     assert described[:3] == ["queue: mails", "topics: orders", "lock_timeout: 5.0"]

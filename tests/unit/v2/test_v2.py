@@ -209,6 +209,12 @@ def test_every_named_consumer_gets_every_message_in_order(array: Kmq, producer: 
     assert bodies(array, "c") == bodies(array, "d") == [1, 2, 3]
 
 
+def test_an_id_may_be_given_by_its_name(array: Kmq, producer: KmqProducer):
+    array.register_consumer(id="audit")
+    producer.send(topic=TOPIC, message=KmqMessage(headers=None, body=b"1"))
+    assert array.poll(id="audit", timeout_ms=100) == KmqMessage(None, b"1")
+
+
 def test_registering_again_keeps_the_place(array: Kmq, producer: KmqProducer):
     for message in said(1, 2):
         producer.send(TOPIC, message)
