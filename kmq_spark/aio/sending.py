@@ -104,6 +104,10 @@ class Producer(Handle):
         """How many records are not durable yet."""
         return len(self._producer)
 
+    def __bool__(self) -> bool:
+        """A producer is one though nothing waits."""
+        return True
+
 
 class Sent(Generic[T]):
     """A send of a transaction: awaited after the commit, it gives the metadata."""

@@ -307,6 +307,10 @@ class Producer(Resource, Transactional):
         """How many records are not durable yet."""
         return len(self._pending)
 
+    def __bool__(self) -> bool:
+        """A producer is one though nothing waits: `producer or other` is the producer."""
+        return True
+
     def close(self, timeout: float | None = None) -> None:
         """Accept nothing more and return when all is committed; again is no error.
 

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark import aio
 from tests.unit.client.stored import records, values
 
 
@@ -92,6 +93,13 @@ def test_the_end_of_the_interpreter_flushes(local: kmq.Store, end: str):
     """
     done = _run(script, local.url)
     assert len(values(local, "t")) == 100, done.stderr
+
+
+def test_a_producer_for_which_nothing_waits_is_still_one(store: kmq.Store):
+    with store.producer() as producer, store.producer() as another:
+        assert len(producer) == 0
+        assert (producer or another) is producer
+        assert aio.Producer(producer)
 
 
 def test_a_closed_producer_says_so_at_once_and_closes_again_in_peace(store: kmq.Store):
