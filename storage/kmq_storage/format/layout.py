@@ -27,7 +27,6 @@ from kmq_storage.model import decode_schema
 _ORDER = ("_timestamp", "_key", "_headers", "_properties", "_tombstone", "_offset")
 #: Of which these tell what a row is.
 _ALWAYS = ("_timestamp", "_tombstone", "_offset")
-_OFFSETS = ("offset", "_offset")
 #: Says at least how many rows there are, when no column of a segment is wanted: its timestamps.
 _ROWS = 1
 
@@ -143,7 +142,7 @@ class Layout:
         return [versioned(SEALED_TYPED, version) for version in versions] or [SEALED]
 
     def _is_needed(self, name: str, *, dense: bool, sealed: bool) -> bool:
-        if name in _OFFSETS:
+        if name == ("_offset" if self._versions else "offset"):
             return not dense
         if name == "_timestamp" and sealed:  # elsewhere it tells that a batch is typed
             return name in (self._only or ())

@@ -229,3 +229,18 @@ def test_columns_of_nulls_are_in_a_segment_once(tmp_path: Path):
     table = pa.ipc.open_file(file).read_all()
     table.validate(full=True)
     assert table["headers"].null_count == table["properties"].null_count == 40_000
+
+
+def test_a_typed_column_may_have_the_name_of_any_other_topics_column(tmp_path: Path):
+    names = ["offset", "timestamp", "key", "value", "headers", "properties", "topic", "partition"]
+    rows = pa.table({name: range(at, at + 10_000) for at, name in enumerate(names)})
+    with kmq.open(tmp_path / "store", maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t", schema=rows.schema)
+        producer.send_arrow("t", rows).result(10)
+        for make in (None, store.seal, lambda: store.compact("t")):
+            if make is not None:
+                make()
+            for name in names:
+                for others in ([], ["_offset", "_key"]):
+                    found = store.read("t", columns=[name, *others]).read_all()
+                    assert found[name].combine_chunks() == rows[name].combine_chunks(), name
