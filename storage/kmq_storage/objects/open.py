@@ -66,7 +66,7 @@ def _own(text: str, *, read_only: bool) -> Disk:
             "%3F and %23 for the signs, or give the path itself"
         )
     if parts.scheme == "memory":
-        return memory_disk(parts.netloc + parts.path, read_only=read_only)
+        return memory_disk(parts.netloc + parts.path.rstrip("/"), read_only=read_only)
     if parts.netloc in ("", "localhost"):
         return _local(Path(unquote(parts.path)), read_only=read_only)
     shown = without_userinfo(text)

@@ -65,6 +65,13 @@ def test_a_query_or_a_fragment_is_refused_and_makes_no_store_of_another_name(url
         kmq.open(url)
 
 
+def test_a_store_in_memory_is_the_same_with_a_slash_at_its_end_as_one_elsewhere_is(tmp_path: Path):
+    for url in (f"memory://{tmp_path.name}/shop", str(tmp_path / "shop"), f"file://{tmp_path}/s"):
+        with kmq.open(url) as store, kmq.open(f"{url}/") as same:
+            store.create_topic("t")
+            assert [topic.name for topic in same.topics()] == ["t"]
+
+
 def test_a_file_system_that_somebody_registered_with_fsspec_is_a_place_for_a_store():
     fsspec = pytest.importorskip("fsspec")
     memory = type(fsspec.filesystem("memory"))
