@@ -66,6 +66,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._losses = Losses(fail=options.fail_on_data_loss)
         self._available_now = False
         self._final: StreamOffset | None = None
+        #: Whether an AvailableNow run has nothing left to read.
+        self._arrived = False
         #: When the last batch of this run was planned, by the clock that never goes back.
         self._fired: float | None = None
         self._member: GroupMember | None = None
@@ -105,6 +107,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Where the next batch ends; whatever is before `start` is finished and committed."""
+        if start is not None and self._arrived:
+            return start
         log = self._opened = self._open()
         state = log.refresh()
         if start is not None and self._idle == (state.lsn, start):
@@ -118,6 +122,9 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = end
         if end is finished:
             self._idle = None if limits.least else (log.state.lsn, start)
+            if self._available_now:  # a process in a bucket keeps its group beyond its death
+                self._arrived = True
+                self.stop()
             return start or end.to_json()
         self._fired = self._environment.monotonic()
         if member is not None:

@@ -65,3 +65,23 @@ def test_another_query_is_told_how_long_a_dead_one_keeps_its_group(s3_url: str) 
     told = r"should it be dead, its lease ends 30 s after its death\): stop it, or wait for its end"
     with pytest.raises(FencedError, match=told):
         _patient(shop, Clock()).start().trigger()
+
+
+def test_who_comes_after_an_available_now_run_in_a_bucket_need_not_wait_for_its_lease(
+    s3_url: str,
+) -> None:
+    shop = Shop(s3_url)
+    shop.create("orders")
+    shop.send("orders", 0, 3)
+    first = Stream(shop, startingOffsets="earliest", group="g")
+    ended = first.start(available_now=True)
+    ended.all_available()  # its process is dead now, and told nobody
+    second = Stream(shop, group="g")
+    shop.send("orders", 0, 2)
+    second.start(available_now=True).all_available()
+    assert first.sink.places + second.sink.places == shop.places("orders")
+    assert shop.committed("g", "orders") == {0: 5}
+    # Where it has another source, Spark goes on asking this one: it comes for no place again.
+    shop.grow("orders", 2)
+    assert not ended.trigger()
+    shop.delete_group("g")
