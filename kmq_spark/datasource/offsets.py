@@ -70,9 +70,9 @@ class StreamOffset:
         return {OWN_KEY: dict(sorted(own.items())), **_to_json(self.positions)}
 
 
-def parse_stream_offset(data: Mapping[str, Any]) -> StreamOffset:
+def parse_stream_offset(data: Any) -> StreamOffset:
     """What a checkpoint holds, or FormatVersionError for the offset of a newer kmq."""
-    own = data.get(OWN_KEY)
+    own = data.get(OWN_KEY) if isinstance(data, dict) else None
     version = own.get("version") if isinstance(own, dict) else None
     if not isinstance(own, dict) or not isinstance(version, int):
         raise InvalidRequestError(

@@ -81,8 +81,8 @@ def test_what_a_query_leaves_out_is_kept_under_the_id_of_its_topic() -> None:
     assert parse_stream_offset(json.loads(text)) == left
 
 
-@pytest.mark.parametrize("data", [{}, {"orders": {"0": 1}}, {"#kmq": 1}, {"#kmq": {}}])
-def test_the_checkpoint_of_another_source_is_refused(data: dict[str, object]) -> None:
+@pytest.mark.parametrize("data", [{}, {"orders": {"0": 1}}, {"#kmq": 1}, {"#kmq": {}}, 7, "end"])
+def test_the_checkpoint_of_another_source_is_refused(data: object) -> None:
     with pytest.raises(InvalidRequestError, match="not written by kmq"):
         parse_stream_offset(data)
 
