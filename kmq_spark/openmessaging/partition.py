@@ -7,7 +7,7 @@ from itertools import chain
 
 from kmq_spark.client.arguments import checked_offset
 from kmq_spark.client.store import Store
-from kmq_spark.errors import InvalidRequestError, NotFoundError
+from kmq_spark.errors import CorruptionError, DataLossError, InvalidRequestError, NotFoundError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings
@@ -44,17 +44,19 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         self._store, self._topic, self._partition = store, topic, partition
         self._shared_headers = stored.shared_headers(store.url)
         known = committed_offsets(store.log.refresh(), _GROUP)
-        start, end = self._bounds()
-        self._at = min(max(known.get(topic, {}).get(partition, 0), start), end)
+        self._at = known.get(topic, {}).get(partition, 0)
+        self._at = min(self._at, self._bounds()[1])
         #: The offsets that were read last, and what is there.
         self._seen, self._messages = range(0), dict[int, stored.Stored]()
 
     def _bounds(self) -> tuple[int, int]:
         part = self._store.log.refresh().topic(self._topic).partition(self._partition)
+        self._at = max(self._at, part.first)  # what was trimmed is not gone through
         return part.first, part.end
 
     def current_offset(self) -> int:
         """The offset of the message that `next` gives."""
+        self._bounds()
         return self._at
 
     def first_offset(self) -> int:
@@ -82,12 +84,13 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
 
     def persist(self) -> None:
         """Have the next iterator over this partition begin here."""
-        place = {self._topic: {self._partition: self._at}}
+        place = {self._topic: {self._partition: self.current_offset()}}
         set_group_offsets(self._store.log, _GROUP, place)
 
     def has_next(self) -> bool:
         """Whether there is a message here."""
-        return self._at < self._bounds()[1]
+        _, end = self._bounds()
+        return self._at < end
 
     def next(self) -> BytesMessage | None:
         """The message here, and go behind it; None at the end."""
@@ -99,14 +102,15 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
 
     def has_previous(self) -> bool:
         """Whether there is a message before."""
-        return self._at > self._bounds()[0]
+        start, _ = self._bounds()
+        return self._at > start
 
     def previous(self) -> BytesMessage | None:
         """The message before, and go to it; None at the beginning."""
         found = None
         while found is None and self.has_previous():
+            found = self._message(self._at - 1, self._at - _ROWS)
             self._at -= 1
-            found = self._message(self._at, self._at - _ROWS + 1)
         return found
 
     def __next__(self) -> BytesMessage:
@@ -117,11 +121,17 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
     def _message(self, offset: int, first: int) -> BytesMessage | None:
         """The message at an offset, unless it was compacted away; from `first` on some are read."""
         if offset not in self._seen:
-            number, (start, end) = self._partition, self._bounds()
-            self._seen = range(max(first, start), min(first + _ROWS, end))
-            here, behind = {number: self._seen.start}, {number: self._seen.stop}
-            batches = self._store.read(self._topic, partitions=[number], start=here, end=behind)
-            messages = chain.from_iterable(map(stored.messages_of, batches))
-            self._messages = {message[2]: message for message in messages}
+            start, end = self._bounds()
+            try:
+                self._read(range(max(first, start), min(first + _ROWS, end)))
+            except (CorruptionError, DataLossError):  # perhaps of another one
+                self._read(range(offset, offset + 1))
         found = self._messages.get(offset)
         return None if found is None else stored.message_of(found, self._shared_headers)
+
+    def _read(self, offsets: range) -> None:
+        number = self._partition
+        here, behind = {number: offsets.start}, {number: offsets.stop}
+        batches = self._store.read(self._topic, partitions=[number], start=here, end=behind)
+        messages = chain.from_iterable(map(stored.messages_of, batches))
+        self._messages, self._seen = {message[2]: message for message in messages}, offsets

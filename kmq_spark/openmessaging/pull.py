@@ -12,7 +12,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from kmq_spark.errors import InvalidRequestError
+from kmq_spark.errors import DataLossError, InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue
@@ -151,7 +151,8 @@ class PullConsumer(StoreUser):
     def poll(self, properties: KeyValue | None = None) -> BytesMessage | None:
         """The next message; None when everything was handed out, or nothing is attached.
 
-        `properties` may have OPERATION_TIMEOUT: milliseconds to wait for one.
+        `properties` may have OPERATION_TIMEOUT: milliseconds to wait for one. DataLossError, once,
+        where a repair cut messages out; the next call goes on behind them.
         """
         while self._ready or self._fill(properties):
             found = self._ready.pop()
@@ -168,17 +169,27 @@ class PullConsumer(StoreUser):
         while self._queue is not None:
             self._store.log.refresh()  # so that what is new takes its turn, too
             self._store_positions()
-            table = self._reader.consume_arrow(_TOGETHER, 0.0)
+            table = self._table(0.0)
             if table is None:
                 self._shared.settle()  # what this process sent is seen here
                 left = deadline - now()
                 if self._later:
                     left = min(left, (self._later[0][0] - self._now()) / 1000)
-                table = self._reader.consume_arrow(_TOGETHER, max(left, 0.0))
+                table = self._table(max(left, 0.0))
             self._take(() if table is None else table.to_batches())
             if self._ready or (table is None and now() >= deadline):
                 break
         return bool(self._ready)
+
+    def _table(self, seconds: float) -> pa.Table | None:
+        """What is read next; nobody seeks here: who is told of a loss gets what is behind it."""
+        try:
+            return self._reader.consume_arrow(_TOGETHER, seconds)
+        except DataLossError as error:
+            topic, number, end = (error.context[name] for name in ("topic", "partition", "end"))
+            self._reader.seek(topic, number, end)
+            self._progress[topic, number].end = end
+            raise
 
     def _now(self) -> float:
         return self._store.log.environment.now_us() / 1000

@@ -13,7 +13,7 @@ from kmq_spark.client.dead_letters import TOO_OFTEN, moving, origin
 from kmq_spark.client.queue_reading import parts_of
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_values import records_of
-from kmq_spark.errors import IllegalStateError, InvalidRequestError, KmqError
+from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError, KmqError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
 from kmq_spark.openmessaging.message import BytesMessage, delivery_of, place_of
@@ -121,6 +121,8 @@ class PushConsumer(StoreUser):
                 try:
                     if (message := pull.poll(_WAIT)) is not None:
                         self._deliver(pull, queue, message, listener)
+                except DataLossError as error:
+                    _LOGGER.warning("queue %s goes on behind what it lost: %s", queue, error)
                 except Exception as error:
                     if self._ended.is_set():
                         return

@@ -71,6 +71,24 @@ def test_it_passes_over_what_was_compacted_away(settings: oms.KeyValue, producer
     assert [each.get_body() for each in iter(walk.previous, None)] == there[::-1]
 
 
+def test_what_was_trimmed_is_not_gone_through(
+    settings: oms.KeyValue, walk: oms.PartitionIterator, monkeypatch: pytest.MonkeyPatch
+):
+    walk.next()
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.trim("t", {0: 900})
+    reads = list[int]()
+    read = kmq.Store.read
+    monkeypatch.setattr(kmq.Store, "read", lambda *a, **k: reads.append(1) or read(*a, **k))
+    assert (walk.has_previous(), walk.current_offset()) == (False, 900)
+    assert walk.next().get_body() == b"900"  # type: ignore[union-attr]
+    assert len(reads) == 1
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.trim("t", {0: 1200})
+    assert (walk.has_next(), walk.next(), walk.last_offset()) == (False, None, 1200)
+    walk.persist()
+
+
 def test_it_walks_what_was_sent_to_a_queue(settings: oms.KeyValue, producer: oms.Producer):
     producer.send(producer.create_bytes_message_to_queue("q", b"x"))
     producer.flush()
