@@ -118,17 +118,21 @@ def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
     """From when on and until when a message may be handed out (UTC ms), and its priority.
 
     `Timeout` counts from `BornTimestamp`, is for ever when 0, and wins; a StopTime before the
-    StartTime is none. The priority is 0 to 9.
+    StartTime is none. The priority is 0 to 9. What says no number is as if it weren't there.
     """
 
     def number(name: str, default: float) -> float:
-        value = headers.get(name, default)
-        return value if isinstance(value, int | float) else 0  # text is nothing to wait for
+        try:
+            value = float(headers.get(name, default))
+        except ValueError:
+            return default
+        return default if math.isnan(value) else value
 
     start, stop = number("StartTime", -math.inf), number("StopTime", math.inf)
-    if "Timeout" in headers:
-        timeout = number("Timeout", 0)
-        start, stop = -math.inf, number("BornTimestamp", 0) + timeout if timeout else math.inf
+    timeout = number("Timeout", math.nan)
+    if not math.isnan(timeout):
+        born = number("BornTimestamp", number("StoreTimestamp", 0))
+        start, stop = -math.inf, born + timeout if timeout else math.inf
     return start, stop if stop >= start else math.inf, min(max(number("Priority", 4), 0), 9)
 
 

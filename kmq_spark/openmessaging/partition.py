@@ -16,8 +16,8 @@ from kmq_storage.groups import committed_offsets, set_group_offsets
 from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
 
-#: Where iterators are that were told to persist it.
-_GROUP = "oms.partitions"
+#: Where iterators are that were told to persist it; no queue's position stands there.
+_GROUP = "oms-partitions"
 _ROWS = 512
 #: The instants that a datetime has, UTC ms.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999

@@ -6,6 +6,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
+from tests.unit.openmessaging.received import attached
 
 
 @pytest.fixture
@@ -55,6 +56,14 @@ def test_the_place_that_was_persisted_is_where_the_next_one_begins(
     walk.next()
     again = oms.PartitionConsumer(settings).partition_iterator("t:0")
     assert again.next().get_body() == b"300"  # type: ignore[union-attr]
+
+
+def test_a_place_that_was_persisted_moves_no_queue_whatever_its_name(
+    settings: oms.KeyValue, walk: oms.PartitionIterator
+):
+    walk.seek_by_offset(1198, persistent=True)
+    consumer = attached(settings, "partitions", ["t"])
+    assert consumer.poll().get_body() == b"0"  # type: ignore[union-attr]
 
 
 def test_it_passes_over_what_was_compacted_away(settings: oms.KeyValue, producer: oms.Producer):

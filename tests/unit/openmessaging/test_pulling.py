@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
 from kmq_spark.openmessaging import pull
+from kmq_spark.openmessaging.message import delivery_of
 from tests.unit.openmessaging.received import all_of, attached, bodies
 
 
@@ -214,6 +216,25 @@ def test_a_message_that_is_too_old_is_not_handed_out(
     assert bodies(consumer) == [b"never", b"stop before start", b"timeout wins", b"odd"]
     consumer.shutdown()
     assert bodies(attached(settings, "q", ["t"])) == []
+
+
+@pytest.mark.parametrize(
+    ("headers", "window"),
+    [
+        ({"StopTime": "tomorrow"}, (-math.inf, math.inf, 4)),
+        ({"StartTime": "soon", "StopTime": 7}, (-math.inf, 7, 4)),
+        ({"Timeout": "soon", "StartTime": 5}, (5, math.inf, 4)),
+        ({"Timeout": math.nan, "StopTime": 7}, (-math.inf, 7, 4)),
+        ({"Timeout": 10, "BornTimestamp": "today", "StoreTimestamp": 50}, (-math.inf, 60, 4)),
+        ({"Priority": "high"}, (-math.inf, math.inf, 4)),
+        ({"Priority": math.nan}, (-math.inf, math.inf, 4)),
+        ({"Priority": "9", "StartTime": "5", "StopTime": "7"}, (5, 7, 9)),
+    ],
+)
+def test_a_header_that_says_no_number_keeps_no_message_back(
+    headers: dict[str, int | float | str], window: tuple[float, float, float]
+):
+    assert delivery_of(headers) == window
 
 
 def test_a_message_whose_time_ends_while_another_one_is_worked_on_is_not_handed_out(
