@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -69,14 +70,20 @@ def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
             _bury_runs(log, each, some, read)
 
 
+def room_in(log: CommitLog, queue: Queue) -> int:
+    """How many more records a queue takes now."""
+    capacity = queue.settings.capacity
+    if capacity is None:
+        return sys.maxsize
+    return max(capacity - queue.held(spans_of(log.state, queue), log.state.time), 0)
+
+
 def _as_many_as_fit(log: CommitLog, queue: Queue, runs: list[Run]) -> list[Run]:
     """The first of these runs that its queue of dead letters has room for; the others stay."""
     target = log.state.queues.find(queue.dead_letter)
-    capacity = None if target is None else target.settings.capacity
-    if target is None or capacity is None:
+    if target is None:
         return runs
-    room = capacity - target.held(spans_of(log.state, target), log.state.time)
-    fitting, others = _first(runs, max(room, 0))
+    fitting, others = _first(runs, room_in(log, target))
     if others:
         left = sum(run.rows for run in others)
         _say_once(queue, f"queue {target.name} is full: {left} of {queue.name} stay there", "full")

@@ -326,7 +326,10 @@ class Queue(Resource):
             bury_all(self._log, queue, lambda name, runs: self._deliveries(runs, 0, name=name))
 
     def redrive(self, max_records: int | None = None) -> int:
-        """Move its dead letters back, in their order, as new records; how many there were."""
+        """Move its dead letters back, in their order, as new records; how many were moved.
+
+        As many as its capacity has room for; QueueFullError where that is none.
+        """
         if max_records is not None:
             max_records = checked_count("max_records", max_records)
         queue = self._live()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.dead_letters import MOVED, is_letter_of, moving
+from kmq_spark.client.dead_letters import MOVED, is_letter_of, moving, room_in
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
+from kmq_spark.errors import QueueFullError
 from kmq_storage import deliveries as handing
 from kmq_storage.format.queue_entries import ACK, EXTEND, Run
 from kmq_storage.log.queue_state import Queue as QueueState
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def move_back(letters: Queue, target: QueueState, most: int | None) -> int:
-    """Move what came from a queue back to it; the rest is given back in the end."""
+    """Move what came from a queue back to it, as far as it fits; the rest is given back in the end.
+
+    QueueFullError where none of it fits.
+    """
     moved = 0
     others: list[Run] = []
     try:
@@ -26,14 +30,25 @@ def move_back(letters: Queue, target: QueueState, most: int | None) -> int:
             held = letters._deliveries(found.runs, found.until)
             mine = [each for each in held if is_letter_of(letters._log.state, target, each)]
             mine = mine if most is None else mine[: most - moved]
-            kept = {each.place for each in mine}
+            fitting = mine[: _room_now(letters, target)] or mine[:1]
+            kept = {each.place for each in fitting}
             letters._answer(EXTEND, others, found.until)  # else they would come again, for ever
             left = runs_of_deliveries([each for each in held if each.place not in kept])
             others = handing.merged([*others, *left])
-            moved += _move(letters, mine, target)
+            moved += _move(letters, fitting, target)
+            if len(fitting) < len(mine):  # those behind them are not to come first
+                break
+    except QueueFullError:
+        if not moved:
+            raise
     finally:
         letters._ahead.give_back(others)
     return moved
+
+
+def _room_now(letters: Queue, target: QueueState) -> int:
+    log = letters._log
+    return room_in(log, log.state.queues.by_id(target.id) or target)
 
 
 def _move(letters: Queue, some: list[Delivery], target: QueueState) -> int:

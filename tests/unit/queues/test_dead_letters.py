@@ -320,6 +320,29 @@ def test_dead_letters_that_do_not_fit_back_are_free_again_at_once(store: kmq.Sto
     assert queue.redrive() == 1
 
 
+@pytest.mark.parametrize("at_once", [1, 2, 3, 5, 500])
+def test_as_many_dead_letters_go_back_as_fit_in_their_order(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, at_once: int
+):
+    monkeypatch.setattr("kmq_spark.client.redriving.MOVED", at_once)
+    store.create_queue("q", capacity=3)
+    queue = store.queue("q")
+    sent = [b"%d" % n for n in range(9)]
+    for first in range(0, 9, 3):
+        _send(store, "q", *sent[first : first + 3])
+        for each in queue.receive(3):
+            each.reject()
+    _send(store, "q", b"fresh")
+    back = list[bytes | None]()
+    for moved in (2, 3, 3, 1, 0):
+        assert queue.redrive() == moved
+        held = queue.receive(9)
+        back += [each.value for each in held]
+        queue.ack(held)
+    assert back == [b"fresh", *sent]
+    assert store.queue("q.dlq").stats().ready == 0
+
+
 def test_dead_letters_of_the_longest_name_are_received_and_go_back(store: kmq.Store):
     name = "q" * 244
     store.create_queue(name)
