@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from kmq_storage import limits
 from kmq_storage.copied_history import check_history
+from kmq_storage.copying_ends import records_behind
 from kmq_storage.copying_queues import copy_queues, queues_of
 from kmq_storage.cutting import cut
 from kmq_storage.errors import (
@@ -255,10 +256,12 @@ class _PartitionCopy:
             self._topic, self._number, tuple(run), lsn, first=self._position, behind=behind
         )
         file_id = new_file_id(self._target.environment.new_uuid(), lsn)
-        entry = write_segment(self._target.files, file_id, piece, piece.merged(self._reader))
+        copied = self._target.state.topic(self._topic.name)
+        records = records_behind(copied, self._proof, piece, self._reader)
+        entry = write_segment(self._target.files, file_id, piece, records)
         _prove(self._proof, self._topic, self._number, entry)
-        known = self._target.state.topic(self._topic.name).has_tombstones
-        if self._topic.has_tombstones and not known:  # readers of the target have to know
+        # Readers of the target have to know.
+        if self._topic.has_tombstones and not copied.has_tombstones:
             entry = replace(entry, tombstones=tombstone_second(run))
         return replace(entry, old_rows=0, old_size=0)
 

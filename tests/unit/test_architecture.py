@@ -44,6 +44,7 @@ LAYERS = (
             "cloning",
             "copied_history",
             "copying",
+            "copying_ends",
             "copying_queues",
             "groups",
             "integrity",
