@@ -45,12 +45,12 @@ class BackgroundMaintenance:
     def _run(self) -> None:
         idle = 0
         while not self._stopped.wait(self._interval):
-            lsn = self._log.known_state.lsn
-            idle = idle + 1 if lsn == self._seen else 0
-            if idle % _IDLE_ROUNDS:  # time alone makes less due: retention, and what waits to fill
-                continue
-            self._seen = lsn
             try:
+                lsn = self._log.known_state.lsn
+                idle = idle + 1 if lsn == self._seen else 0
+                if idle % _IDLE_ROUNDS:  # time alone makes less due: retention, what waits to fill
+                    continue
+                self._seen = lsn
                 self._maintain()
             except ClosedError:
                 return

@@ -98,6 +98,21 @@ def test_a_closed_one_does_nothing_more(store: kmq.Store):
     assert files_below(store.log.files, paths.SEGMENT_FOLDER) == []  # type: ignore[arg-type]
 
 
+def test_one_whose_store_is_closed_before_it_ends_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    died: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", died.append)
+    store = kmq.open(tmp_path / "s", maintenance=False)
+    work = _run(store)
+    thread = work._thread
+    store.close()  # a store closes its log before this
+    assert thread is not None
+    thread.join(20)
+    assert not thread.is_alive()
+    assert died == []
+
+
 def test_a_closed_one_does_not_rest_to_the_end(store: kmq.Store, monkeypatch: pytest.MonkeyPatch):
     resting = threading.Event()
 
