@@ -227,7 +227,7 @@ def read_one_by_one(race: Race) -> Took:
     with kmq.open(race.url, read_only=True) as store:
         queues = store.keyed_queues(TOPIC)
         while left:
-            found = {queue: len(_ten_of(queues, queue, counts[queue], meter)) for queue in left}
+            found = {queue: len(_got_of(queues, queue, counts[queue], meter)) for queue in left}
             counts.update(found)
             left = [queue for queue in left if found[queue] == CHECKED]
     assert all(count == race.rounds for count in counts.values()), "the number of messages"
@@ -239,17 +239,20 @@ def _got(race: Race, asked: _Numbers, firsts: _Numbers, untimed: int) -> Took:
     with kmq.open(race.url, read_only=True) as store:
         queues: KeyedQueues = store.keyed_queues(TOPIC)
         for number, (queue, first) in enumerate(zip(asked.tolist(), firsts.tolist(), strict=True)):
-            found = _ten_of(queues, queue, first, warming if number < untimed else meter)
-            assert len(found) == min(race.rounds - first, CHECKED), "the number of messages"
+            most = min(race.rounds - first, CHECKED)  # none of those that were put one by one
+            found = _got_of(queues, queue, first, warming if number < untimed else meter, most)
+            assert len(found) == most, "the number of messages"
     return meter.took()
 
 
-def _ten_of(queues: KeyedQueues, queue: int, first: int, meter: Meter) -> list[bytes]:
+def _got_of(
+    queues: KeyedQueues, queue: int, first: int, meter: Meter, most: int = CHECKED
+) -> list[bytes]:
     """What a `get` gives, as it was put; the comparing is not timed."""
     name = name_of(queue)
     with meter.timing():
-        found = queues.get(name, first, CHECKED)
-    count = min(len(found), CHECKED)
+        found = queues.get(name, first, most)
+    count = min(len(found), most)
     expected = messages(np.full(count, queue), np.arange(first, first + count))
     assert found == expected.to_pylist(), "a content"
     return found

@@ -29,6 +29,13 @@ def test_the_race_runs_whole_and_every_message_is_as_it_was_put(tmp_path: Path):
     assert "| one by one |" in queues.tables(done, stored)
 
 
+def test_the_race_runs_whole_where_queues_have_fewer_messages_than_a_check_asks_for(tmp_path: Path):
+    sizes = {"queues": 100, "messages": 250, "checks": 50, "checks_at_once": 20}
+    options = Namespace(**sizes, processes=1, threads=2, compression="lz4")
+    done, _ = queues.run(options, str(tmp_path))
+    assert [phase.count for phase in done[:2]] == [200, 200]
+
+
 def test_messages_of_the_race_are_those_of_their_queue_and_index():
     of_queues, indexes = np.array([1, 1, 2, 49_999]), np.array([0, 1, 0, 3])
     found = queue_messages.messages(of_queues, indexes).to_pylist()
