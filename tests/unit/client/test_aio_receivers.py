@@ -100,7 +100,7 @@ def test_who_does_not_want_to_wait_does_not_wait_for_who_does(store_url: str, wa
         for _ in range(5):
             assert await waiting.receive(handle, 0.0) == []
         await asyncio.sleep(0.5)
-        assert waiting.calls["began"] <= 12  # one of them a short one, beside the last call
+        assert waiting.calls["began"] <= 16  # for each of them, and twice behind it, once for short
         await waiting.send(store, b"1")
         assert await first == [b"1"]
 
@@ -137,9 +137,9 @@ def test_several_tasks_that_wait_all_get_what_comes(store_url: str, waiting: _Wa
 def test_waits_of_many_tasks_end_in_time(store_url: str, waiting: _Waiting):
     async def work(store: aio.Store, handle: Any) -> None:
         begun = time.monotonic()
-        tasks = [asyncio.create_task(waiting.receive(handle, 0.4)) for _ in range(20)]
-        assert [await each for each in tasks] == [[]] * 20
-        assert time.monotonic() - begun < 3.0  # one after the other it would be 4 s and more
+        tasks = [asyncio.create_task(waiting.receive(handle, 0.4)) for _ in range(150)]
+        assert [await each for each in tasks] == [[]] * 150
+        assert time.monotonic() - begun < 20.0  # one after the other it would be 30 s and more
 
     waiting.run(work, store_url)
 
@@ -165,11 +165,11 @@ def test_what_is_there_is_got_at_once_while_many_wait_for_other_keyed_queues(sto
     async def work() -> None:
         async with aio.open(store_url) as store, store.keyed_queues("k") as queues:
             await queues.put("there", b"1")
-            tasks = [asyncio.create_task(queues.receive(f"q{n}", timeout=None)) for n in range(20)]
+            tasks = [asyncio.create_task(queues.receive(f"q{n}", timeout=None)) for n in range(150)]
             await asyncio.sleep(0.3)
             begun = time.monotonic()
             (found,) = await queues.receive("there", timeout=60)
-            assert time.monotonic() - begun < 1.0  # in turns of 0.2 s it would be 4 s
+            assert time.monotonic() - begun < 20.0  # in turns of 0.2 s it would be 30 s
             assert found.value == b"1"
             for task in tasks:
                 task.cancel()

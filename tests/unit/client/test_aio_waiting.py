@@ -6,6 +6,8 @@ Finds: waits that look again and again though nothing happens, and waits that ke
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -16,6 +18,7 @@ import kmq_spark as kmq
 from kmq_spark import aio
 from kmq_spark.client.consumer import Consumer
 from kmq_storage import limits
+from kmq_storage.log.hint import Hint
 
 
 @pytest.fixture
@@ -69,10 +72,33 @@ def test_other_calls_of_a_consumer_that_waits_are_made_at_once(store_url: str, t
             await asyncio.sleep(0.01)
             assert await consumer.lag() == {"t": {0: 0}}
         await asyncio.sleep(0.5)
-        assert takes["began"] <= 22  # one of them a short one, beside the last call
+        assert takes["began"] <= 41  # behind each of them twice at most, once for short
         await _send(store, b"1")
         assert await waiting is not None
         await consumer.commit()
+
+    _run(store_url, work)
+
+
+def test_a_wait_that_is_slow_to_fall_asleep_gives_way_too(
+    store_url: str, takes: Counter[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Its thread has looked whether it is to end, and gets no processor until later."""
+    sleep, about_to = Hint.sleep_while_written, threading.Event()
+
+    def sleep_late(*arguments: Any) -> None:
+        about_to.set()
+        time.sleep(0.2)
+        sleep(*arguments)
+
+    monkeypatch.setattr(Hint, "sleep_while_written", sleep_late)
+
+    async def work(store: aio.Store, consumer: aio.Consumer) -> None:
+        waiting = asyncio.create_task(consumer.poll(timeout=None))
+        await asyncio.to_thread(about_to.wait)
+        assert await consumer.lag() == {"t": {0: 0}}
+        await _send(store, b"1")
+        assert await waiting is not None
 
     _run(store_url, work)
 
