@@ -66,6 +66,9 @@ class Request:
     ranged: bool = False
 
 
+#: Less than after which a client gives up that is not told to do so earlier.
+_MEETING_SECONDS = 20.0
+
 Chooser = Callable[[Request], Fault | None]
 
 
@@ -78,6 +81,31 @@ def sometimes(fault: Fault, share: float, *, seed: int = 0) -> Chooser:
         return fault if hit else None
 
     return choose
+
+
+class Meeting:
+    """No fault, but requests for paths that contain a text wait for one another.
+
+    The first ones may go on alone. The others do when so many are there: however slow they are,
+    they meet if they are made at once, and never if they are made one by one.
+    """
+
+    def __init__(self, below: str, count: int, *, alone: int = 0) -> None:
+        self._below, self._count, self._alone = below, count, alone
+        self._come = threading.Condition()
+        self._there, self.failed = 0, False
+
+    def __call__(self, request: Request) -> None:
+        if self._below not in request.path:
+            return
+        with self._come:
+            self._there += 1
+            self._come.notify_all()
+            if self._there > self._alone:
+                self.failed |= not self._come.wait_for(self._is_over, _MEETING_SECONDS)
+
+    def _is_over(self) -> bool:
+        return self.failed or self._there >= self._alone + self._count
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -108,22 +136,13 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         request = self._request()
         self.proxy.requests.append(request)
-        self._count(1)
-        try:
-            if self.proxy.delay:
-                time.sleep(self.proxy.delay)
-            fault = self.proxy.choose(request)
-            if fault is None:
-                self._pass_on(request, body)
-            else:
-                self._play(fault, request, body)
-        finally:
-            self._count(-1)
-
-    def _count(self, change: int) -> None:
-        with self.proxy.counting:
-            self.proxy.now += change
-            self.proxy.most = max(self.proxy.most, self.proxy.now)
+        if self.proxy.delay:
+            time.sleep(self.proxy.delay)
+        fault = self.proxy.choose(request)
+        if fault is None:
+            self._pass_on(request, body)
+        else:
+            self._play(fault, request, body)
 
     def _request(self) -> Request:
         parts = urlsplit(self.path)
@@ -247,9 +266,6 @@ class FaultProxy:
         #: Seconds that every request takes more.
         self.delay = delay
         self.requests: list[Request] = []
-        #: Requests that are on their way, and the most there were.
-        self.now = self.most = 0
-        self.counting = threading.Lock()
         self.old_lists: dict[str, tuple[int, list[tuple[str, str]], bytes]] = {}
         handler = type("Handler", (self.handler,), {"proxy": self})
         self._listener = _Listener(("127.0.0.1", 0), handler)
