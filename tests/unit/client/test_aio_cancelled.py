@@ -40,9 +40,13 @@ class Gate:
 
         return held
 
+    async def reached(self) -> None:
+        """Wait until a call is held up."""
+        await asyncio.to_thread(self._reached.wait, 30)
+
     async def cancel(self, task: asyncio.Task[Any]) -> None:
         """Cancel a task whose call is held up, and let the call go on."""
-        await asyncio.to_thread(self._reached.wait, 30)
+        await self.reached()
         task.cancel()
         await asyncio.sleep(0.01)
         self._opened.set()
@@ -83,6 +87,7 @@ def test_what_a_cancelled_task_received_is_free_though_its_queue_is_closed_meanw
             queue = await twin.queue("q")
             gate = Gate(monkeypatch, Queue, "_received")
             waiting = asyncio.create_task(queue.receive(timeout=None))
+            await gate.reached()
             await asyncio.gather(gate.cancel(waiting), queue.close())
 
     _run(work())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,10 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client import queue, queue_ahead
+from kmq_spark.client.opening import open_store
 from kmq_storage import paths
 from kmq_storage.slips import OwnPage, Page
+from tests.support.clock import Clock
 from tests.support.interruption import Interruption
 from tests.support.processes import exit_codes, start_python
 
@@ -35,8 +36,8 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def store(url: str) -> Iterator[kmq.Store]:
-    with kmq.open(url, durability="os") as opened:
+def store(url: str, clock: Clock) -> Iterator[kmq.Store]:
+    with open_store(url, durability="os", environment=clock.environment) as opened:
         yield opened
 
 
@@ -47,6 +48,14 @@ def _fill(store: kmq.Store, rows: int = RECORDS, **settings: Any) -> None:
             producer.send_to_queue("q", b"%d" % n)
 
 
+@pytest.fixture
+def other(store: kmq.Store, url: str, clock: Clock) -> Iterator[kmq.Queue]:
+    """Another receiver of what is there to be received, like that of another process."""
+    _fill(store, lock_timeout=3_600)
+    with open_store(url, durability="os", environment=clock.environment) as other_store:
+        yield other_store.queue("q")
+
+
 def _finish(queue: kmq.Queue, rows: int) -> None:
     """Receive and acknowledge so many, one by one."""
     for _ in range(rows):
@@ -54,13 +63,12 @@ def _finish(queue: kmq.Queue, rows: int) -> None:
         held.ack()
 
 
-def _rest(queue: kmq.Queue, timeout: float = 1.0) -> list[int]:
+def _rest(queue: kmq.Queue) -> list[int]:
     """The numbers of all records that can be had, each acknowledged."""
     found = []
-    while held := queue.receive(100, timeout=timeout):
-        with suppress(kmq.LeaseExpiredError):  # a slow machine: they come again
-            queue.ack(held)
-            found += [int(each.value) for each in held]
+    while held := queue.receive(100):
+        queue.ack(held)
+        found += [int(each.value) for each in held]
     return sorted(found)
 
 
@@ -180,7 +188,7 @@ def test_other_answers_are_commits_beside_what_is_noted(store: kmq.Store, patien
     extended.ack()
     stats = queue.stats()
     assert (stats.acked, stats.dead, stats.locked) == (FAST + 3, 1, 0)
-    assert int(failed.value) in _rest(queue, 0)
+    assert int(failed.value) in _rest(queue)
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -221,7 +229,7 @@ def test_what_can_not_be_read_is_given_back_with_the_rest(
     with pytest.raises(kmq.CorruptionError):
         _finish(held, RECORDS)
     done = held.stats().acked
-    assert _rest(held, 0) == list(range(done, RECORDS))
+    assert _rest(held) == list(range(done, RECORDS))
 
 
 # --- who dies, or comes too late ----------------------------------------------------------
@@ -244,14 +252,15 @@ with kmq.open(sys.argv[1], durability="os") as store, store.queue("q") as queue:
 
 
 def test_what_was_acknowledged_never_comes_again_though_the_receiver_is_killed(
-    store: kmq.Store, url: str, tmp_path: Path
+    store: kmq.Store, url: str, clock: Clock, tmp_path: Path
 ):
-    _fill(store, lock_timeout=0.5)
+    _fill(store, lock_timeout=3_600)
     acked = tmp_path / "acked"
     for _ in range(2):
         (code,) = exit_codes([start_python(_DIES, url, str(FAST + 10), str(acked))])
         assert code == -signal.SIGKILL
-    left = _rest(store.queue("q"), timeout=2.0)
+    clock.pass_seconds(3_601)
+    left = _rest(store.queue("q"))
     assert sorted([*left, *map(int, acked.read_text().split())]) == list(range(RECORDS))
     stats = store.queues()[0].stats
     assert (stats.acked, stats.ready, stats.locked) == (RECORDS, 0, 0)
@@ -271,72 +280,55 @@ def _around_the_note(
     monkeypatch.setattr(OwnPage, "note", note)
 
 
-@contextmanager
-def _taken_over(store: kmq.Store, url: str) -> Iterator[tuple[kmq.Delivery, kmq.Queue, list[Any]]]:
-    """A record that is held, and another receiver with all that the first one doesn't hold."""
-    _fill(store, lock_timeout=0.5)
-    _, held = _fast(store)
-    with kmq.open(url, durability="os") as other_store:
-        other = other_store.queue("q")
-        yield held, other, other.receive(RECORDS)
+def _later(other: kmq.Queue, clock: Clock) -> list[kmq.Delivery]:
+    """What another receiver gets after half the time of a lock."""
+    clock.pass_seconds(1_801)
+    return other.receive(RECORDS)
 
 
 def test_who_is_stopped_before_it_notes_is_told_that_it_is_too_late(
-    store: kmq.Store, url: str, patient: None, monkeypatch: pytest.MonkeyPatch
+    store: kmq.Store, other: kmq.Queue, clock: Clock, patient: None, monkeypatch: pytest.MonkeyPatch
 ):
-    with _taken_over(store, url) as (held, other, taken):
-        _around_the_note(
-            monkeypatch,
-            lambda: taken.extend(other.receive(RECORDS, timeout=None)),
-            lambda: None,
-        )
-        with pytest.raises(kmq.LeaseExpiredError, match="too late"):
-            held.ack()
-        assert held.value in [each.value for each in taken]
-        monkeypatch.undo()
-        taken[-1].ack()
-        stats = other.stats()
-    assert stats.acked == FAST + 1
+    _, held = _fast(store)
+    taken = _later(other, clock)
+    _around_the_note(monkeypatch, lambda: taken.extend(_later(other, clock)), lambda: None)
+    with pytest.raises(kmq.LeaseExpiredError, match="too late"):
+        held.ack()
+    assert held.value in [each.value for each in taken]
+    monkeypatch.undo()
+    taken[-1].ack()
+    assert other.stats().acked == FAST + 1
     assert {int(each.value) for each in taken} == set(range(FAST, RECORDS))
 
 
 def test_who_is_stopped_after_it_noted_has_acknowledged(
-    store: kmq.Store, url: str, patient: None, monkeypatch: pytest.MonkeyPatch
+    store: kmq.Store, other: kmq.Queue, clock: Clock, patient: None, monkeypatch: pytest.MonkeyPatch
 ):
-    with _taken_over(store, url) as (held, other, taken):
-        _around_the_note(
-            monkeypatch,
-            lambda: None,
-            lambda: taken.extend(other.receive(RECORDS, timeout=None)),
-        )
-        held.ack()
-        assert held.value not in [each.value for each in taken]
-        monkeypatch.undo()
-        assert other.stats().acked == FAST + 1
+    _, held = _fast(store)
+    taken = _later(other, clock)
+    _around_the_note(monkeypatch, lambda: None, lambda: taken.extend(_later(other, clock)))
+    held.ack()
+    assert held.value not in [each.value for each in taken]
+    monkeypatch.undo()
+    assert other.stats().acked == FAST + 1
 
 
 def test_who_was_taken_over_goes_on_with_a_slip_of_another_name(
-    store: kmq.Store, url: str, patient: None
+    store: kmq.Store, other: kmq.Queue, clock: Clock, patient: None
 ):
-    _fill(store, lock_timeout=0.3)
     first, held = _fast(store)
-    with kmq.open(url, durability="os") as other_store:
-        other = other_store.queue("q")
-        other.receive(RECORDS)
-        taken = other.receive(RECORDS, timeout=None)  # when the lock of the first one ended
-        other.ack(taken)
-        with pytest.raises(kmq.LeaseExpiredError):
-            held.ack()
-        done: set[int] = set()
-        while found := first.receive(timeout=1.0):
-            try:
-                found[0].ack()
-            except kmq.LeaseExpiredError:
-                continue
-            assert int(found[0].value) not in done
-            done.add(int(found[0].value))
-        stats = other.stats()
-    assert stats.acked == RECORDS
+    _later(other, clock)
+    taken = _later(other, clock)  # the locks of the first one have just ended
+    other.ack(taken)
+    with pytest.raises(kmq.LeaseExpiredError):
+        held.ack()
+    clock.pass_seconds(1_801)  # and now the first ones of the other one
+    done: set[int] = set()
+    while found := first.receive():
+        found[0].ack()
+        assert int(found[0].value) not in done
+        done.add(int(found[0].value))
+    assert other.stats().acked == RECORDS
     assert done.isdisjoint(int(each.value) for each in taken)
 
 
@@ -345,9 +337,9 @@ def _spoil(page: Page, index: int) -> None:
 
 
 def test_a_live_receiver_that_finds_its_slip_damaged_takes_another_one(
-    store: kmq.Store, patient: None, caplog: pytest.LogCaptureFixture
+    store: kmq.Store, clock: Clock, patient: None, caplog: pytest.LogCaptureFixture
 ):
-    _fill(store, lock_timeout=0.5)
+    _fill(store, lock_timeout=3_600)
     receiver, held = _fast(store)
     held.ack()
     damaged = receiver._ahead._page
@@ -356,6 +348,7 @@ def test_a_live_receiver_that_finds_its_slip_damaged_takes_another_one(
     _spoil(damaged, 1 + held.offset - place.first)
     assert receiver.stats().acked == FAST
     assert "can't be proven" in caplog.text
+    clock.pass_seconds(3_601)
     left = _rest(receiver)
     assert left == list(range(FAST, RECORDS))
     assert receiver._ahead._page is not damaged
@@ -373,12 +366,14 @@ def test_a_slip_that_says_that_somebody_may_have_taken_over_has_its_receiver_ask
     held.ack()
     assert store.log.refresh().lsn > before
     assert store.queues()[0].stats.acked == FAST + 1
-    assert int(held.value) not in _rest(receiver, 0)
+    assert int(held.value) not in _rest(receiver)
 
 
-def test_an_interrupted_receiver_goes_on_and_loses_nothing(store: kmq.Store, patient: None):
+def test_an_interrupted_receiver_goes_on_and_loses_nothing(
+    store: kmq.Store, clock: Clock, patient: None
+):
     acked: list[int] = []
-    _fill(store, 9_000, lock_timeout=0.5)
+    _fill(store, 9_000, lock_timeout=3_600)
     receiver = store.queue("q")
     _finish(receiver, FAST)
     for place in count(1, 9):
@@ -386,14 +381,15 @@ def test_an_interrupted_receiver_goes_on_and_loses_nothing(store: kmq.Store, pat
             try:
                 for _ in range(60):
                     (held,) = receiver.receive(timeout=None)
-                    with suppress(kmq.LeaseExpiredError):
-                        held.ack()
-                        acked.append(int(held.value))
+                    held.ack()
+                    acked.append(int(held.value))
             except KeyboardInterrupt:
+                clock.pass_seconds(400)  # what the call held comes again in the end
                 continue
         if not interruption.came:
             break
-    left = _rest(receiver, 1.0)
+    clock.pass_seconds(3_601)
+    left = _rest(receiver)
     assert not set(left) & set(acked)
     assert len(acked) == len(set(acked))
     assert receiver.stats().acked == 9_000
