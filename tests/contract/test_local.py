@@ -190,9 +190,15 @@ class TestLocalDisk(DiskContract):
         self, disk: LocalDisk, monkeypatch: pytest.MonkeyPatch
     ):
         descriptors: list[bool] = []
+        interrupted = threading.Event()
+
+        def interrupt(*_: object) -> None:
+            interrupted.set()
+            raise KeyboardInterrupt
 
         def write_all(fd: int, _position: int, _buffers: Sequence[Bytes]) -> None:
-            time.sleep(0.3)
+            assert interrupted.wait(60)
+            time.sleep(0.2)  # time to close it
             descriptors.append(os.path.exists(f"/proc/self/fd/{fd}"))
 
         def pieces() -> Iterator[bytes]:
@@ -201,8 +207,12 @@ class TestLocalDisk(DiskContract):
             raise ZeroDivisionError
 
         monkeypatch.setattr(new_file, "write_all", write_all)
-        with pytest.raises(KeyboardInterrupt):
-            disk.stage("staged/a.ipc", pieces(), sync=True)
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                disk.stage("staged/a.ipc", pieces(), sync=True)
+        finally:
+            signal.signal(signal.SIGINT, before)
         assert descriptors == [True]
 
     def test_folders_and_files_are_private(self, disk: LocalDisk):

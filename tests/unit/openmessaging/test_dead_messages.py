@@ -144,12 +144,12 @@ def test_an_outage_does_not_end_a_listener(
 
 
 _PROGRAM = """
-import sys, threading, time
+import sys, threading
 from kmq_spark import openmessaging as oms
 begun = threading.Event()
 def listen(message, context):
     begun.set()
-    time.sleep(0.2)
+    consumer._ended.wait()  # until the program ends
 consumer = oms.PushConsumer(oms.KeyValue().put("STORE_PATH", sys.argv[1]))
 consumer.attach_queue("q", listen)
 begun.wait()

@@ -132,6 +132,8 @@ def test_a_child_of_multiprocessing_ends_as_any_program(tmp_path: Path, how: str
 _DAEMON = """
 import sys, threading
 import kmq_spark as kmq
+from kmq_spark.client import queue_ahead
+queue_ahead.PATIENCE = 1e6  # however slow the machine is, it counts as fast
 fast = threading.Event()
 
 def receive():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding import Unit
+from tests.support.clock import Clock
 
 ROWS, LOST = 12, range(3, 6)
 _TOLD = "t-0: offsets 3 to 5 were lost (damaged); queue q goes on behind them, with the next call"
@@ -74,39 +74,42 @@ def test_what_was_cut_out_is_told_once_and_all_else_is_handed_out(
     ids=["plain", "key", "strict", "filter"],
 )
 def test_what_is_cut_out_while_it_is_held_is_told_once_to_who_gets_it_next(
-    store: kmq.Store, settings: dict[str, Any], most: int
+    store: kmq.Store, clock: Clock, settings: dict[str, Any], most: int
 ):
     queue = _queue(store, **settings)
-    for each in queue.receive(LOST.stop - 1):
-        each.extend(0.05)
+    queue.receive(LOST.stop - 1)
     _cut_out(store, LOST)
-    time.sleep(0.1)
+    clock.pass_seconds(31)
     offsets, errors = _received(queue, most)
     assert (sorted(offsets), errors) == (KEPT, [_TOLD])
 
 
-def test_what_is_cut_out_is_told_once_though_some_of_it_failed_or_comes_later(store: kmq.Store):
-    store.create_queue("q", backoff=(0.05,))
+def test_what_is_cut_out_is_told_once_though_some_of_it_failed_or_comes_later(
+    store: kmq.Store, clock: Clock
+):
+    store.create_queue("q", backoff=(60,))
     queue = store.queue("q")
     with store.producer() as producer:
         for n in range(ROWS):
-            producer.send_to_queue("q", b"%d" % n, delay=0.1 if n % 2 else None)
+            producer.send_to_queue("q", b"%d" % n, delay=60 if n % 2 else None)
     for each in queue.receive(3):
         each.nack()
     place = (store.log.state.queues.named("q").id, 0)
     store.log.commit([Unit((GapEntry(*place, 0, 6, 6, 6, store.log.state.lsn, "damaged"),))])
-    time.sleep(0.15)
+    clock.pass_seconds(61)
     offsets, errors = _received(queue, 1)
     assert (sorted(offsets), len(errors)) == ([*range(6, ROWS)], 1)
 
 
-def test_what_is_cut_out_is_told_once_though_some_was_delayed_or_given_back(store: kmq.Store):
+def test_what_is_cut_out_is_told_once_though_some_was_delayed_or_given_back(
+    store: kmq.Store, clock: Clock
+):
     store.create_queue("q")
     queue = store.queue("q")
     with store.producer() as producer:
         for n in range(ROWS):
-            producer.send_to_queue("q", b"%d" % n, delay=0.05 if n in (1, 6) else None)
-    time.sleep(0.1)
+            producer.send_to_queue("q", b"%d" % n, delay=60 if n in (1, 6) else None)
+    clock.pass_seconds(61)
     queue._give_back(queue.receive(4))
     place = (store.log.state.queues.named("q").id, 0)
     store.log.commit([Unit((GapEntry(*place, 0, 10, 10, 10, store.log.state.lsn, "damaged"),))])
@@ -115,22 +118,24 @@ def test_what_is_cut_out_is_told_once_though_some_was_delayed_or_given_back(stor
 
 
 def test_who_looked_at_a_part_of_what_is_cut_out_then_is_told_once(
-    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+    store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("kmq_storage.looking._ROWS", 4)
     queue = _queue(store, order="key")
-    queue.receive()[0].extend(0.05)
+    queue.receive()
     _cut_out(store, LOST)
-    time.sleep(0.1)
+    clock.pass_seconds(31)
     offsets, errors = _received(queue, 1)
     assert (sorted(offsets), errors) == (KEPT, [_TOLD])
 
 
-def test_what_is_cut_out_after_its_last_delivery_holds_no_dead_letter_up(store: kmq.Store):
-    queue = _queue(store, lock_timeout=0.05, max_deliveries=1)
+def test_what_is_cut_out_after_its_last_delivery_holds_no_dead_letter_up(
+    store: kmq.Store, clock: Clock
+):
+    queue = _queue(store, max_deliveries=1)
     queue.receive(LOST.stop)
     _cut_out(store, LOST)
-    time.sleep(0.1)
+    clock.pass_seconds(31)
     assert _received(queue, 100) == (KEPT[LOST.start :], [])
     assert [each.value for each in store.queue("q.dlq").receive(100)] == [b"0", b"1", b"2"]
 

@@ -19,6 +19,7 @@ from kmq_storage.objects.local import LocalDisk
 from kmq_storage.slips import OwnPage, Page, boot_of
 from tests.damage import test_slips as test_damaged
 from tests.data.make_golden_sealed_slips import make
+from tests.support.clock import Clock
 from tests.support.storage import open_folder
 from tests.unit.queues import test_slip_words, test_slips
 
@@ -164,9 +165,14 @@ def test_a_mistake_that_is_planted_in_slips_is_found(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    url = str(tmp_path / "store")
-    with kmq.open(url, durability="os") as store, pytest.MonkeyPatch.context() as patch:
+    clock, url = Clock(), str(tmp_path / "store")
+    with (
+        test_slips.opened(url, clock) as store,
+        test_slips.opened(url, clock) as other_store,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        other = test_slips.filled(store, other_store)
         patch.setattr(queue_ahead, "PATIENCE", 1e6)
         mutant(patch)
         with pytest.raises((AssertionError, pytest.fail.Exception, kmq.LeaseExpiredError)):
-            finder(store, url, None, monkeypatch)
+            finder(store, other, clock, None, monkeypatch)
