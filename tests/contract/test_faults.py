@@ -148,6 +148,7 @@ def test_a_store_that_never_answers_leaves_the_outcome_unknown_and_says_so(
     with pytest.raises(CommitOutcomeUnknownError):
         send(log, b"x")
     proxy.choose = lambda request: None
+    monkeypatch.setattr(limits, "COMMIT_TIMEOUT", 60.0)
     send(log, b"y")
     assert values_of(log) == [b"y"]
 
@@ -188,6 +189,7 @@ def test_a_write_that_a_store_lost_is_damage_and_nothing_is_written_behind_it(
 def test_a_large_file_is_whole_though_the_answer_that_its_upload_ended_is_lost(
     proxy: FaultProxy, fault: Fault
 ):
+    proxy.hang_seconds = 8.0  # the client gives up after half of it: parts of 8 MB take long
     files = open_files(proxy.new_url(), storage_options=proxy.options())
     posts: list[Request] = []  # the first begins an upload, the second ends it
 

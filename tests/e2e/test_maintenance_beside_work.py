@@ -147,7 +147,7 @@ def test_everything_at_once_loses_doubles_and_moves_nothing(tmp_path: Path):
     work.start(consume)
     work.start(_reading(stores[4]))
     work.finish()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while found != sent and time.monotonic() < deadline:
         consume()
     assert found == sent

@@ -101,7 +101,7 @@ def test_many_topics_are_one_commit_and_each_keeps_its_order(store: kmq.Store):
     for name in "abc":
         store.create_topic(name)
     before = store.log.refresh().lsn
-    with store.producer(linger=2.0) as producer:
+    with store.producer(linger=60.0) as producer:
         for number in range(300):
             producer.send("abc"[number % 3], b"%08d" % number)
     assert store.log.refresh().lsn == before + 1
