@@ -36,11 +36,11 @@ _GAUGES = (
     ("partitions", "rows", _PLACE, "partition_records", "Records held."),
     ("partitions", "bytes", _PLACE, "partition_bytes", "Bytes of the records held."),
     ("groups", "lag", _BEHIND, "group_lag_offsets", "Offsets that a group has yet to read."),
-    ("groups", "lag_bytes", _BEHIND, "group_lag_bytes", "Bytes of records it has yet to read."),
-    ("groups", "lag_seconds", _BEHIND, "group_lag_seconds", "Age of the first of these."),
+    ("groups", "lag_bytes", _BEHIND, "group_lag_bytes", "Bytes of records yet to read."),
+    ("groups", "lag_seconds", _BEHIND, "group_lag_seconds", "Age of the first record to read."),
 )
 _COUNTERS = (
-    ("queues", "delivered", ("queue",), "queue_delivered_total", "Deliveries."),
+    ("queues", "delivered", ("queue",), "queue_delivered_total", "Deliveries to receivers."),
     ("queues", "acked", ("queue",), "queue_acked_total", "Records acknowledged."),
     ("queues", "dead", ("queue",), "queue_dead_total", "Records moved to the dead letters."),
     ("queues", "expired", ("queue",), "queue_expired_total", "Records that expired."),
@@ -83,11 +83,13 @@ def _counted(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Metric
 def _storage(stats: StoreStats) -> Iterator[Metric]:
     for unit, found in (("bytes", stats.bytes), ("files", stats.files)):
         samples: list[Sample] = [({"kind": kind}, count) for kind, count in found.items()]
-        yield Metric(f"kmq_store_{unit}", "gauge", f"{unit.title()} by kind.", samples)
+        yield Metric(
+            f"kmq_store_{unit}", "gauge", f"{unit.title()} of the store, by kind.", samples
+        )
     for name, meaning, count in (
         ("small_segments", "Segments below a sixteenth of the usual size.", stats.small_segments),
         ("garbage_files", "Files that nothing refers to.", stats.garbage_files),
-        ("garbage_bytes", "Bytes of these.", stats.garbage_bytes),
+        ("garbage_bytes", "Bytes of files that nothing refers to.", stats.garbage_bytes),
     ):
         yield Metric(f"kmq_store_{name}", "gauge", meaning, [({}, count)])
 
