@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from kmq_storage import limits
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarning
 from kmq_storage.filters import checked_filter
 from kmq_storage.format.entries import Entry, TopicEntry
@@ -20,12 +20,20 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.looking import entering_later
 from kmq_storage.model import QueueInfo, QueueSettings, QueueStats, TopicSettings
-from kmq_storage.names import check_name, is_word, nearest, queue_log
-from kmq_storage.numeric import seconds_of, whole
+from kmq_storage.names import check_name, queue_log
+from kmq_storage.settings import Rule, checked, durations, waits, whole_numbers, words
 from kmq_storage.topics import offsets_for_time
 
-_SETTINGS = tuple(field.name for field in fields(QueueSettings))
-_ORDERS = ("none", "key", "strict")
+_COUNT = whole_numbers(2**31 - 1, optional=True)
+_RULES = {
+    "lock_timeout": durations(),
+    "max_deliveries": _COUNT,
+    "backoff": waits(),
+    "order": words("none", "key", "strict"),
+    "dead_letter": Rule("a queue's name", partial(check_name, "queue"), optional=True),
+    "capacity": _COUNT,
+    "uniq_window": durations(),
+}
 #: What a queue of dead letters is like that nobody made.
 _DEAD_LETTERS = QueueSettings(max_deliveries=None)
 
@@ -36,9 +44,11 @@ def create_queue(
     """Make a queue, or keep the one there is (a warning names settings that differ)."""
     check_name("queue", name)
     topics = [check_name("topic", topic) for topic in topics]
-    settings = checked_queue_settings(QueueSettings(), changes)
+    settings = QueueSettings(**checked("queue", changes, _RULES))
     if settings.dead_letter == name:
-        raise _unexpected("dead_letter", name, "another queue")
+        raise InvalidRequestError(
+            f"queue setting dead_letter must be another queue, not {name!r}", setting="dead_letter"
+        )
     state = log.refresh()
     found = state.queues.find(name)
     if found is None:
@@ -191,68 +201,3 @@ def topics_of(state: StoreState, queue: Queue) -> list[str]:
     """The topics that a queue is bound to, by name."""
     found = (state.topic_by_id(topic_id) for topic_id in list(queue.bindings))
     return sorted(topic.name for topic in found if topic is not None)
-
-
-# --- settings -------------------------------------------------------------------------------
-
-
-def checked_queue_settings(current: QueueSettings, changes: Mapping[str, Any]) -> QueueSettings:
-    """The settings with these changes; InvalidRequestError names the setting that is wrong."""
-    for name in changes:
-        if name not in _SETTINGS:
-            raise InvalidRequestError(
-                f"queue setting {name!r} is unknown{nearest(name, _SETTINGS)}", setting=name
-            )
-    return replace(current, **{name: _CHECKS[name](name, v) for name, v in changes.items()})
-
-
-def _seconds(name: str, value: Any, *, included: bool = False) -> float:
-    seconds = seconds_of(value)
-    if seconds is not None and 0 <= seconds <= limits.DURATION_MAX and (included or seconds > 0):
-        return float(seconds)
-    least = "seconds" if included else "seconds above 0"
-    raise _unexpected(name, value, f"{least}, 1,000 years at most")
-
-
-def _lock_timeout(name: str, value: Any) -> float:
-    return _seconds(name, value)
-
-
-def _backoff(name: str, value: Any) -> tuple[float, ...]:
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise _unexpected(name, value, "a sequence of seconds")
-    return tuple(_seconds(name, each, included=True) for each in value)
-
-
-def _count(name: str, value: Any) -> int | None:
-    count = whole(value)
-    if value is None or (count is not None and 1 <= count < 2**31):
-        return count
-    raise _unexpected(name, value, "a whole number from 1, or None for no limit")
-
-
-def _order(name: str, value: Any) -> str:
-    if is_word(value, _ORDERS):
-        return str(value)
-    raise _unexpected(name, value, "'none', 'key' or 'strict'")
-
-
-def _dead_letter(name: str, value: Any) -> str | None:
-    return None if value is None else check_name("queue", value)
-
-
-def _unexpected(name: str, value: Any, expectation: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"queue setting {name} must be {expectation}, not {value!r}", setting=name, value=value
-    )
-
-
-_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {
-    "lock_timeout": _lock_timeout,
-    "max_deliveries": _count,
-    "backoff": _backoff,
-    "order": _order,
-    "dead_letter": _dead_letter,
-    "capacity": _count,
-    "uniq_window": _lock_timeout,
-}

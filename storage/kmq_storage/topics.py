@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,23 @@ from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings
-from kmq_storage.names import check_name, is_word, nearest
-from kmq_storage.numeric import seconds_of, whole
+from kmq_storage.names import check_name
+from kmq_storage.numeric import whole
+from kmq_storage.settings import Rule, checked, durations, whole_numbers, words
 
 #: What follows from other settings: the versions of a schema from `schema`, `trims` from retention.
 _FOLLOWING = ("schemas", "trims")
-#: What can be set.
-_SETTINGS = ("schema", *(f.name for f in fields(TopicSettings) if f.name not in _FOLLOWING))
-_CLEANUPS = ("delete", "compact")
+#: What can be set, besides a schema.
+_RULES = {
+    "retention": durations(optional=True),
+    "retention_bytes": whole_numbers(2**62, optional=True),
+    "cleanup": words("delete", "compact"),
+    "capacity": whole_numbers(2**62, optional=True),
+    "max_record_bytes": whole_numbers(limits.RECORD_BYTES_MAX),
+    "uniq_window": durations(),
+    "compression": words("lz4", "zstd", optional=True),
+    "keyed": Rule("True or False", lambda value: value if isinstance(value, bool) else None),
+}
 _ATTEMPTS = 20
 _TIMESTAMPS = frozenset({"timestamp", "_timestamp"})
 
@@ -151,27 +161,21 @@ def checked_settings(
 
     `topic` names a topic that is there: its schema can only evolve.
     """
-    checked: dict[str, Any] = {}
-    for name, value in changes.items():
-        if name == "partitions":
-            raise InvalidRequestError(
-                "partitions is no setting to alter: use add_partitions", setting=name
-            )
-        if name not in _SETTINGS:
-            raise InvalidRequestError(
-                f"topic setting {name!r} is unknown{nearest(name, _SETTINGS)}", setting=name
-            )
-        if name == "keyed" and topic is not None:
-            raise InvalidRequestError(
-                f"topic {topic} was made {'with' if current.keyed else 'without'} keyed queues and "
-                "stays so",
-                setting=name,
-            )
-        if name == "schema":
-            checked["schemas"] = _schemas(current, value, topic)
-        else:
-            checked[name] = _checked(name, value)
-    return _fitting(replace(current, **checked))
+    if "partitions" in changes:
+        raise InvalidRequestError(
+            "partitions is no setting to alter: use add_partitions", setting="partitions"
+        )
+    if "keyed" in changes and topic is not None:
+        raise InvalidRequestError(
+            f"topic {topic} was made {'with' if current.keyed else 'without'} keyed queues and "
+            "stays so",
+            setting="keyed",
+        )
+    schema = Rule("a pyarrow.Schema", partial(_schemas, current, topic))
+    settings = checked("topic", changes, {**_RULES, "schema": schema})
+    if "schema" in settings:
+        settings["schemas"] = settings.pop("schema")
+    return _fitting(replace(current, **settings))
 
 
 def _fitting(settings: TopicSettings) -> TopicSettings:
@@ -192,7 +196,7 @@ def _fitting(settings: TopicSettings) -> TopicSettings:
     return settings if keeps_all else replace(settings, trims=True)
 
 
-def _schemas(current: TopicSettings, schema: Any, topic: str | None) -> tuple[str, ...]:
+def _schemas(current: TopicSettings, topic: str | None, schema: Any) -> tuple[str, ...]:
     """The versions of a schema with this one as the newest."""
     check_schema(schema)
     if topic is None:
@@ -214,39 +218,6 @@ def _schemas(current: TopicSettings, schema: Any, topic: str | None) -> tuple[st
             topic=topic,
         )
     return (*current.schemas, encode_schema(schema))
-
-
-def _checked(name: str, value: Any) -> Any:
-    if name == "keyed":
-        return _expect(name, value, isinstance(value, bool), "True or False")
-    if name == "cleanup":
-        return _expect(name, value, is_word(value, _CLEANUPS), "'delete' or 'compact'")
-    if value is None and name in ("retention", "retention_bytes", "capacity", "compression"):
-        return None
-    if name == "compression":
-        return _expect(name, value, is_word(value, ("lz4", "zstd")), "'lz4', 'zstd' or None")
-    if name in ("retention", "uniq_window"):
-        seconds = seconds_of(value)
-        if seconds is not None and 0 < seconds <= limits.DURATION_MAX:
-            return float(seconds)
-        raise _unexpected(name, value, "seconds above 0, 1,000 years at most")
-    highest = limits.RECORD_BYTES_MAX if name == "max_record_bytes" else 2**62
-    count = whole(value)
-    if count is not None and 1 <= count <= highest:
-        return count
-    raise _unexpected(name, value, f"a whole number from 1 to {highest}")
-
-
-def _expect(name: str, value: Any, holds: bool, expectation: str) -> Any:
-    if not holds:
-        raise _unexpected(name, value, expectation)
-    return value
-
-
-def _unexpected(name: str, value: Any, expectation: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"topic setting {name} must be {expectation}, not {value!r}", setting=name, value=value
-    )
 
 
 def offsets_for_time(log: CommitLog, name: str, microseconds: int) -> dict[int, int | None]:

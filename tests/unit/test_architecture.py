@@ -23,6 +23,7 @@ LAYERS = (
             "limits",
             "names",
             "numeric",
+            "settings",
             "paths",
             "model",
             "environment",
