@@ -21,6 +21,8 @@ _PENDING_MAX = 1_000
 def _produce(arguments: Namespace, output: Output) -> None:
     if arguments.separator == "":
         raise UsageError("--separator must not be empty")
+    if arguments.separator is not None and arguments.key is not None:
+        raise UsageError("give --key or --separator, not both: each says what the key is")
     sent = 0
     pending: deque[Future[kmq_spark.RecordMetadata]] = deque()
     with open_store(arguments) as store, store.producer() as producer:
@@ -30,13 +32,21 @@ def _produce(arguments: Namespace, output: Output) -> None:
             pending.append(producer.send(arguments.topic, value, key))
             # A failure names itself before much more is read.
             while pending and (len(pending) > _PENDING_MAX or pending[0].done()):
-                pending.popleft().result()
                 sent += 1
+                _check(pending.popleft(), sent)
         for future in pending:
-            future.result()
             sent += 1
+            _check(future, sent)
     fact = {"topic": arguments.topic, "records": sent}
     output.fact(fact, f"sent {sent} record(s) to {arguments.topic}")
+
+
+def _check(future: Future[kmq_spark.RecordMetadata], number: int) -> None:
+    """The error of a record that was not stored says which it is; those before it are stored."""
+    try:
+        future.result()
+    except kmq_spark.KmqError as error:
+        raise type(error)(f"value {number}: {error}", **error.context) from error
 
 
 def _values(arguments: Namespace) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ def _kmq(folder: Path, words: str) -> subprocess.CompletedProcess[bytes]:
     [
         "log --max -1",
         "produce t --separator ''",
+        "produce t --separator : --key k",
         "maintain --interval nan",
         "maintain --interval -1",
     ],
@@ -40,6 +41,17 @@ def test_what_is_no_utf8_is_stored_as_it_was_typed(tmp_path: Path):
     with kmq.open(tmp_path / "store") as store, store.consumer(topics=["t"]) as consumer:
         (record,) = consumer.consume(1)
     assert (record.key, record.value) == (b"\xfd", b"\xff\xfe")
+
+
+def test_a_value_that_can_not_be_stored_is_told_by_its_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t", max_record_bytes=3)
+    words = ["produce", "t", "one", "large", "two", "--store", str(tmp_path / "store")]
+    assert main(words) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kmq produce: value 2: record of 5 bytes is too large")
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
