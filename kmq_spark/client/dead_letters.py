@@ -16,7 +16,7 @@ from kmq_spark.client.queue_reading import missing_of
 from kmq_spark.client.record import Record
 from kmq_spark.client.typed_letters import letter_value
 from kmq_spark.client.units import records_unit
-from kmq_spark.client.values import Extras, checked_extras
+from kmq_spark.client.waiting_extras import WaitingExtras, waiting_extras
 from kmq_spark.errors import (
     ConflictError,
     CorruptionError,
@@ -194,12 +194,12 @@ def letters_unit(
     letters: Sequence[tuple[Record, Mapping[str, Any]]],
 ) -> Unit:
     """What commits records as they were, but with these properties."""
-    values, extras = list[bytes | None](), dict[int, Extras]()
+    values, extras = list[bytes | None](), dict[int, WaitingExtras]()
     for row, (record, properties) in enumerate(letters):
         value, more = letter_value(log.state, record)
         facts = {**properties, **more}
         values.append(value)
-        extras[row] = checked_extras(record.headers or None, facts or None, None, None)
+        extras[row] = waiting_extras(record.headers or None, facts or None)
     keys = [record.key for record, _ in letters]
     times = np.array([record[7] for record, _ in letters], np.int64)
     rows = rows_of_columns(values, keys, times, extras)

@@ -21,7 +21,7 @@ from kmq_spark.client.routing import Rows
 from kmq_spark.client.values import Extras
 from kmq_spark.client.waiting_extras import WaitingExtras, packed_batch, unpacked
 from kmq_spark.errors import InvalidRequestError
-from kmq_storage.format.binary_columns import row_bounds
+from kmq_storage.format.binary_columns import binary_column, row_bounds
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
 from kmq_storage.names import nearest
 
@@ -53,15 +53,16 @@ def rows_of_columns(
     if made is not None:
         return Rows(*made)
     count = len(values)
-    columns = {"value": pa.array(values, pa.binary())}
-    key_column = pa.array(keys, pa.binary())
+    columns = {"value": binary_column(values)}
+    key_column = binary_column(keys)
     if key_column.null_count < count:
         columns["key"] = key_column
     sizes = sum(binary_lengths(column) for column in columns.values())
     chosen = None
     if extras:
         chosen = with_extras(columns, timestamps, sizes, extras)
-    columns["timestamp"] = pa.array(timestamps).view(TIMESTAMP_TYPE)
+    times = [None, pa.py_buffer(np.ascontiguousarray(timestamps))]
+    columns["timestamp"] = pa.Array.from_buffers(TIMESTAMP_TYPE, count, times)
     return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
 
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from kmq_spark.client import compiled
 from tests.support.sources import Source, package_sources
 
 SOURCES = package_sources()
@@ -228,6 +229,20 @@ def test_whoever_receives_from_a_queue_waits_for_no_pandas(order: str):
         "producer.send_to_queue('q', b'v', key=b'k').result(); "
         "[delivery] = store.queue('q').receive(); delivery.ack(); "
         "print(store.queue('q').stats().acked, 'pandas' in sys.modules); store.close()"
+    )
+    assert _python(code) == "1 False"
+
+
+@pytest.mark.skipif(not compiled.is_there, reason="columns of structs are made by pa.array()")
+def test_whoever_sends_with_options_or_buries_waits_for_no_pandas():
+    """An orderly consumer's first dead letter held up its other partitions for as long."""
+    code = (
+        "import sys, kmq_spark; store = kmq_spark.open('memory://x'); store.create_topic('t'); "
+        "store.create_queue('q'); producer = store.producer(); "
+        "producer.send('t', b'v', uniq='1').result(); "
+        "producer.send_to_queue('q', b'v', priority=9).result(); "
+        "[delivery] = store.queue('q').receive(); delivery.reject('no'); "
+        "print(store.queue('q').stats().dead, 'pandas' in sys.modules); store.close()"
     )
     assert _python(code) == "1 False"
 

@@ -1,7 +1,8 @@
-"""Binary columns as numpy arrays: where the bytes of each row stand, without a copy."""
+"""Binary columns of bytes, and as numpy arrays: where each row stands, without a copy."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +10,21 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+def binary_column(values: Sequence[bytes | None]) -> pa.Array:
+    """A column made of buffers: the first `pa.array()` of a process imports pandas."""
+    present = [value for value in values if value is not None]
+    if sum(map(len, present)) >= 2**31:
+        return pa.array(values, pa.binary())  # in pieces
+    bounds = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(value or b"") for value in values], out=bounds[1:])
+    known = None
+    if len(present) < len(values):
+        bits = np.packbits([value is not None for value in values], bitorder="little")
+        known = pa.py_buffer(bits)
+    parts = [known, pa.py_buffer(bounds), pa.py_buffer(b"".join(present))]
+    return pa.Array.from_buffers(pa.binary(), len(values), parts)
 
 
 def row_bounds(column: pa.Array) -> npt.NDArray[np.int32]:
