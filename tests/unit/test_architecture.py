@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -245,6 +246,23 @@ def test_whoever_sends_with_options_or_buries_waits_for_no_pandas():
         "print(store.queue('q').stats().dead, 'pandas' in sys.modules); store.close()"
     )
     assert _python(code) == "1 False"
+
+
+def test_a_checkpoint_is_made_and_read_without_pandas(tmp_path: Path):
+    """Every process that produces for a while makes them in the background."""
+    make = (
+        f"import sys, kmq_spark; store = kmq_spark.open({str(tmp_path / 's')!r}); "
+        "store.create_topic('t'); store.create_queue('q', topics=['t']); "
+        "store.producer().send_batch('t', [b'1', b'2']).result(); "
+        "store.producer().send('t', b'3', uniq='3').result(); store.queue('q').receive(2); "
+        "store.seal(); print(store.checkpoint().pages, 'pandas' in sys.modules); store.close()"
+    )
+    read = (
+        f"import sys, kmq_spark; store = kmq_spark.open({str(tmp_path / 's')!r}); "
+        "made = store.maintain(); print(store.queue('q').stats().locked, 'pandas' in sys.modules)"
+    )
+    assert _python(make) == "1 False"
+    assert _python(read) == "2 False"
 
 
 def test_a_command_begins_without_pandas():

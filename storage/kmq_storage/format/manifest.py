@@ -20,6 +20,7 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
+from kmq_storage.format.fixed_columns import fixed_batch
 from kmq_storage.format.records import COMPACTED, RUN, TYPED, is_run
 from kmq_storage.model import Chunk, Location, Place, Segment
 
@@ -265,10 +266,7 @@ def encode_page(rows: Sequence[tuple[Key, Row]], page_id: bytes) -> tuple[pa.Buf
     """The Arrow file of sorted rows, and the reference to it."""
     columns: list[list[Any]] = [[key[0] for key, _ in rows], [key[1] for key, _ in rows]]
     columns += [[getattr(row, name) for _, row in rows] for name in ROW_SCHEMA.names[2:]]
-    arrays = [
-        pa.array(column, field.type) for column, field in zip(columns, ROW_SCHEMA, strict=True)
-    ]
-    contents = arrow_file(pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA))
+    contents = arrow_file(fixed_batch(columns, ROW_SCHEMA))
     (first, first_row), (last, last_row) = rows[0], rows[-1]
     return contents, PageRef(
         (first, first_row.base_offset),
@@ -324,12 +322,9 @@ def encode_refs(
         for ref in refs
     ]
     columns = zip(*rows, strict=True) if rows else [()] * len(_REF_SCHEMA)
-    arrays = [
-        pa.array(column, field.type) for column, field in zip(columns, _REF_SCHEMA, strict=True)
-    ]
     parts = {f"kmq.{name}": part for name, part in more.items()}
     schema = _REF_SCHEMA.with_metadata({"kmq.state": state, **parts})
-    return arrow_file(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    return arrow_file(fixed_batch(columns, schema))
 
 
 def decode_refs(contents: pa.Buffer) -> tuple[list[PageRef], bytes, Mapping[str, bytes]]:

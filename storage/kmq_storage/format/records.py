@@ -266,7 +266,7 @@ def null_column(kind: pa.DataType, rows: int) -> pa.Array:
         return _nulls(kind, _rounded(rows)).slice(0, rows)
     zeros = _zeros(_rounded(rows))
     item = pa.struct([kind.key_field, kind.item_field]) if pa.types.is_map(kind) else None
-    children = [pa.array([], item or kind.value_type)]
+    children = [pa.nulls(0, item or kind.value_type)]  # `pa.array()` would import pandas
     return pa.Array.from_buffers(kind, rows, [zeros, zeros], children=children)
 
 
@@ -276,7 +276,8 @@ def _rounded(rows: int) -> int:
 
 @lru_cache(maxsize=16)
 def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.array([None], kind).take(pa.array(np.zeros(rows, np.int32)))
+    one = pa.array([None], kind) if pa.types.is_nested(kind) else pa.nulls(1, kind)
+    return one.take(pa.Array.from_buffers(pa.int32(), rows, [None, _zeros(rows)]))
 
 
 @lru_cache(maxsize=16)

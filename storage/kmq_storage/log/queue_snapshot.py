@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.fixed_columns import fixed_batch
 from kmq_storage.format.queue_entries import QueueStateEntry, Run
 from kmq_storage.log.queue_rows import ROW
 from kmq_storage.log.queue_source import Source
@@ -97,11 +98,10 @@ def rows_snapshot(queues: Queues) -> bytes:
     tables = [source.rows.all() for source in sources]
     numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(each) for each in tables])
     rows = np.concatenate([np.zeros(0, ROW), *tables])
-    arrays = [pa.array(numbers)] + [pa.array(np.ascontiguousarray(rows[n])) for n in _COLUMNS]
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+        writer.write_batch(fixed_batch([numbers, *(rows[n] for n in _COLUMNS)], _SCHEMA))
     return b64encode(sink.getvalue())
 
 
@@ -153,6 +153,6 @@ def _tables(rows: bytes, count: int) -> list[Any]:
     batch = pa.ipc.open_stream(b64decode(rows)).read_next_batch()
     table = np.zeros(batch.num_rows, ROW)
     for name in _COLUMNS:
-        table[name] = batch.column(name).to_numpy()
-    bounds = batch.column("source").to_numpy().searchsorted(np.arange(1, count))
+        table[name] = np.from_dlpack(batch.column(name))
+    bounds = np.from_dlpack(batch.column("source")).searchsorted(np.arange(1, count))
     return np.split(table, bounds)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from kmq_storage.format.fixed_columns import fixed_batch
 from kmq_storage.format.uniq_entry import UniqEntry
 
 #: Where the first record with a text is, and when it was committed (UTC us).
@@ -63,10 +64,9 @@ class Uniqs:
     def snapshot(self) -> bytes:
         """All of them as an Arrow stream in base64."""
         columns = list(zip(*self.rows(), strict=True)) or [()] * len(_SCHEMA)
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _SCHEMA) as writer:
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA))
+            writer.write_batch(fixed_batch(columns, _SCHEMA))
         return b64encode(sink.getvalue())
 
     def restore(self, stream: bytes) -> None:

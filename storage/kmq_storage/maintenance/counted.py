@@ -30,7 +30,9 @@ from kmq_storage.maintenance.ended import without_dead
 _NAMES_BYTES = (1 << 31) - 1
 #: What tells the queue of a record, and whether it is a message.
 _TELLING = frozenset({"key", "value"})
-_NO_KEYS = pa.schema([("key", pa.binary()), ("is_value", pa.bool_())]).empty_table()
+_NO_KEYS = pa.Table.from_batches(
+    [], pa.schema([("key", pa.binary()), ("is_value", pa.bool_())])
+)  # `empty_table()` would import pandas
 
 
 @dataclass(frozen=True, slots=True)
