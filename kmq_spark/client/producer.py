@@ -371,7 +371,9 @@ def _common_length(values: object, **others: object) -> int:
 
 
 def _by_position(column: Any) -> Any:
-    """What `[row]` gives the element of a row: for a pandas Series that would be a label."""
+    """What `[row]` gives the element of a row: not a label, as of a pandas Series, nor a scalar."""
+    if hasattr(column, "to_pylist"):  # one of Arrow
+        return column.to_pylist()
     return column if column is None or isinstance(column, list | tuple) else list(column)
 
 

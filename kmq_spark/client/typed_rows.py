@@ -74,7 +74,10 @@ def _no_tombstone(topic: str) -> InvalidRequestError:
 
 def _untyped(topic: str) -> InvalidRequestError:
     return InvalidRequestError(
-        f"topic {topic} is untyped: value must be bytes, text or None", topic=topic, field="value"
+        f"topic {topic} is untyped: value must be bytes, text or None; "
+        "a topic that is made with a schema takes columns",
+        topic=topic,
+        field="value",
     )
 
 

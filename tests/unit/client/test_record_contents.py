@@ -13,10 +13,12 @@ import math
 import operator
 import pickle
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -304,6 +306,17 @@ def test_columns_of_pandas_are_taken_by_position_whatever_their_index(store: kmq
     assert (second.value, second.key, second.headers) == (b"2", b"b", (("h", b"2"),))
     assert [dict(each.properties) for each in (first, second)] == [{"p": 1}, {"p": 2}]
     assert [first.timestamp, second.timestamp] == instants
+
+
+@pytest.mark.parametrize("column", [pa.array, lambda values: pa.chunked_array([values])])
+def test_columns_of_arrow_are_sequences_too(store: kmq.Store, column: Callable[..., Any]):
+    store.create_topic("t")
+    instants = [datetime(2020, 1, day, tzinfo=UTC) for day in (1, 2)]
+    with store.producer() as producer:
+        values, keys = column([b"1", None]), column(["a", None])
+        producer.send_batch("t", values, keys, timestamps=column(instants)).result(10)
+    found = [(each.value, each.key, each.timestamp) for each in records(store, "t")]
+    assert found == [(b"1", b"a", instants[0]), (None, None, instants[1])]
 
 
 class _NoOffset(tzinfo):
