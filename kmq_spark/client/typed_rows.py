@@ -106,7 +106,7 @@ def rows_of_values(
         return _typed_rows(columns, members, keys, times, extras)
     try:
         return rows_of_columns(values, keys, times, extras)  # type: ignore[arg-type]
-    except pa.ArrowException:
+    except (TypeError, pa.ArrowException):  # columns of a typed value are no bytes
         plain = _only_bytes(topic.name, values, refuse)
         return rows_of_columns(plain, keys, times, extras)
 
