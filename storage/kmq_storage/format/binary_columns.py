@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,20 +12,31 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+#: So many values are few.
+_FEW = 256
+
 
 def binary_column(values: Sequence[bytes | None]) -> pa.Array:
-    """A column made of buffers: the first `pa.array()` of a process imports pandas."""
-    present = [value for value in values if value is not None]
-    if sum(map(len, present)) >= 2**31:
-        return pa.array(values, pa.binary())  # in pieces
-    bounds = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(value or b"") for value in values], out=bounds[1:])
+    """A column of bytes; a short one is made of buffers.
+
+    The first `pa.array()` of a process imports pandas, for which its first record would wait. Of
+    many values it makes one several times as fast.
+    """
+    count, nulls = len(values), values.count(None)
+    if count > _FEW:
+        return pa.array(values, pa.binary())
+    if nulls == count:
+        return pa.nulls(count, pa.binary())
+    data = [value or b"" for value in values]
+    bounds = [0, *accumulate(map(len, data))]
+    if bounds[-1] >= 2**31:
+        return pa.array(values, pa.binary())
     known = None
-    if len(present) < len(values):
+    if nulls:
         bits = np.packbits([value is not None for value in values], bitorder="little")
         known = pa.py_buffer(bits)
-    parts = [known, pa.py_buffer(bounds), pa.py_buffer(b"".join(present))]
-    return pa.Array.from_buffers(pa.binary(), len(values), parts)
+    parts = [known, pa.py_buffer(np.array(bounds, np.int32)), pa.py_buffer(b"".join(data))]
+    return pa.Array.from_buffers(pa.binary(), count, parts)
 
 
 def row_bounds(column: pa.Array) -> npt.NDArray[np.int32]:

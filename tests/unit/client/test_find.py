@@ -163,7 +163,6 @@ def test_what_compaction_dropped_is_not_found(store: kmq.Store):
         ({"limit": None}, "limit"),
         ({"start": datetime(2026, 1, 1)}, "start"),  # noqa: DTZ001 - a naive one is refused
         ({"end": 3}, "end"),
-        ({"start": {0: -1}}, "offset"),
     ],
 )
 def test_what_no_record_can_have_is_refused(shop: kmq.Store, asked: dict[str, Any], named: str):

@@ -137,6 +137,9 @@ def test_bounds_that_cannot_be_are_refused_at_the_call(
 ):
     with pytest.raises(error):
         shop.read("t", **bounds)
+    if "partitions" not in bounds:
+        with pytest.raises(error):
+            shop.find("t", **bounds)
 
 
 @pytest.mark.parametrize("nothing", [5, "earliest", [0], b""])
