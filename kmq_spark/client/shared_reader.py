@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kmq_spark.client.record import Record
 from kmq_spark.client.record_values import records_of
-from kmq_spark.errors import FencedError, InvalidRequestError
+from kmq_spark.errors import DataLossError, FencedError, InvalidRequestError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.groups import check_idle
 from kmq_storage.log.binding import Unit
@@ -88,6 +88,7 @@ class SharedReader:
         """The next record of a group, or None: none came within the time, or no such group.
 
         The group is past it when this returns, and also when the process is killed before it does.
+        DataLossError, once for a group, where a repair cut records out; it is behind them then.
         """
         record = self._take(self._log.state, group)
         now = self._log.environment.monotonic
@@ -103,10 +104,18 @@ class SharedReader:
         return record
 
     def _take(self, state: StoreState, group: str) -> Record | None:
-        """The next of the records that a state knows, for whoever is the first to move on."""
+        """The next of the records that a state knows, for whoever is the first to move on.
+
+        Nobody seeks here: who is the first to meet a loss moves on behind it, and is told.
+        """
         while True:
             seen = self._seen(group)
-            record = None if seen.place is None else self._record(state, seen.place)
+            try:
+                record = None if seen.place is None else self._record(state, seen.place)
+            except DataLossError as error:
+                if self._move(seen, group, error.context["end"]):
+                    raise
+                continue
             if record is None or self._move(seen, group, record.offset + 1):
                 return record
 

@@ -165,7 +165,7 @@ class PullConsumer(StoreUser):
         """Have something ready, if there is something in time; whether there is."""
         self._check_open()
         now = self._store.log.environment.monotonic
-        deadline = now() + (properties or KeyValue()).get_int("OPERATION_TIMEOUT") / 1000
+        deadline = now() + _seconds(properties)
         while self._queue is not None:
             self._store.log.refresh()  # so that what is new takes its turn, too
             self._store_positions()
@@ -263,3 +263,13 @@ class PullConsumer(StoreUser):
         if moved:
             entries = offset_entries(log.written_state(), f"oms.{self._queue}", moved)
             log.commit([Unit(entries)], durable=False)
+
+
+def _seconds(properties: object) -> float:
+    """How long a poll waits."""
+    if properties is None:
+        return 0.0
+    if not isinstance(properties, KeyValue):
+        what = f'KeyValue().put("OPERATION_TIMEOUT", 100), not {properties!r}'
+        raise InvalidRequestError(f"poll takes a KeyValue, such as {what}")
+    return properties.get_int("OPERATION_TIMEOUT") / 1000

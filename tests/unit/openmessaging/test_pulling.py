@@ -34,6 +34,12 @@ def test_topics_that_are_no_names_are_refused(settings: oms.KeyValue, topics: ob
         attached(settings, "q", topics)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("wait", [100, 0.5, {"OPERATION_TIMEOUT": 100}])
+def test_a_wait_that_is_no_key_value_is_refused(settings: oms.KeyValue, wait: object):
+    with pytest.raises(kmq.InvalidRequestError, match="poll takes a KeyValue"):
+        attached(settings).poll(wait)  # type: ignore[arg-type]
+
+
 def test_nothing_is_made_for_a_queue_or_topics_of_which_a_name_is_wrong(settings: oms.KeyValue):
     for queue, topics in (("a/b", ["t"]), ("q", ["t", "a/b"])):
         with pytest.raises(kmq.InvalidRequestError, match="a/b"):
