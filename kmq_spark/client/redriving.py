@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from kmq_spark.client.dead_letters import MOVED, is_letter_of, moving, room_in
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queue_reading import missing_of
 from kmq_spark.errors import QueueFullError
 from kmq_storage import deliveries as handing
 from kmq_storage.format.queue_entries import ACK, EXTEND, Run
 from kmq_storage.log.queue_state import Queue as QueueState
+from kmq_storage.lost_records import finish_missing
 
 if TYPE_CHECKING:
     from kmq_spark.client.queue import Queue
@@ -28,6 +30,7 @@ def move_back(letters: Queue, target: QueueState, most: int | None) -> int:
         ):
             found, _ = acquired
             held = letters._deliveries(found.runs, found.until)
+            _finish_lost(letters, missing_of(found.runs, {each.place for each in held}))
             mine = [each for each in held if is_letter_of(letters._log.state, target, each)]
             mine = mine if most is None else mine[: most - moved]
             fitting = mine[: _room_now(letters, target)] or mine[:1]
@@ -44,6 +47,12 @@ def move_back(letters: Queue, target: QueueState, most: int | None) -> int:
     finally:
         letters._ahead.give_back(others)
     return moved
+
+
+def _finish_lost(letters: Queue, lost: list[Run]) -> None:
+    """Have letters that a repair cut out keep no place; the log warns of them."""
+    if lost:
+        finish_missing(letters._log, letters._reader, letters._live(), lost)
 
 
 def _room_now(letters: Queue, target: QueueState) -> int:

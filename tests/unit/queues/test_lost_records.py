@@ -175,3 +175,20 @@ def test_who_meets_several_gaps_at_once_is_told_of_each(store: kmq.Store):
     (told,) = errors
     assert "offsets 3 to 5" in told
     assert "offsets 8 to 9" in told
+
+
+def test_dead_letters_that_were_lost_are_passed_over_with_a_warning_and_held_by_nobody(
+    store: kmq.Store, caplog: pytest.LogCaptureFixture
+):
+    queue = _queue(store, max_deliveries=1)
+    for each in queue.receive(ROWS):
+        each.reject()
+    state = store.log.refresh()
+    place, count = (state.queues.named("q.dlq").id, 0), len(LOST)
+    gap = GapEntry(*place, LOST.start, LOST.stop, count, count, state.lsn, "damaged")
+    store.log.commit([Unit((gap,))])
+    assert queue.redrive() == len(KEPT)
+    assert [each.value for each in queue.receive(ROWS)] == [b"%d" % n for n in KEPT]
+    letters = store.queue("q.dlq").stats()
+    assert (letters.ready, letters.locked) == (0, 0)
+    assert caplog.text.count("offsets 3 to 5 were lost") == 1
