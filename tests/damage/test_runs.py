@@ -140,6 +140,22 @@ def test_verify_names_the_first_and_the_last_message_of_a_damaged_batch(folder: 
                 store.keyed_queues("inbox").get(name, index, 1)
 
 
+def test_damage_of_a_run_that_only_a_checkpoint_names_is_told_and_stops_no_repair(folder: Path):
+    merged = _run(folder)
+    with kmq.open(folder, maintenance=False) as store:
+        queues = store.keyed_queues("inbox")
+        queues.put_batch([_name(7)] * 3, [b"1", b"2", b"3"])
+        assert store.compact("inbox").before == 2
+        _damage(merged, _message(7, 11))
+        (damage,) = store.verify(deep=True).damage
+        assert damage.file.endswith(merged.name)
+        assert "queue" not in damage.reason
+        store.repair(drop_damaged=True)
+        assert store.verify(deep=True).ok
+        assert queues.size(_name(7)) == MESSAGES + 3
+        assert queues.get(_name(7), 11, 1) == [_message(7, 11)]
+
+
 def test_a_manifest_that_is_made_from_segments_has_the_queues(folder: Path):
     for file in [*folder.glob("checkpoints/*"), *folder.glob("log/*")]:
         file.unlink()

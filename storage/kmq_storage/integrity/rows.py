@@ -131,9 +131,12 @@ def check_place(
 
 
 def _runs_up_to(files: Files, topic: Topic, offset: int) -> list[RunIndex]:
-    """The runs of a keyed topic up to an offset; CorruptionError when one can't be read."""
+    """The runs of a keyed topic up to an offset; none where its state doesn't tell them.
+
+    CorruptionError when one can't be read.
+    """
     reader, part = ChunkReader(files), topic.partition(0)
-    rows = topic.index(0).rows(part.start, offset)
+    rows = () if part.index is None else part.index.rows(part.start, offset)
     return [RunIndex(reader, row.place((topic.id, 0)), topic.name) for row in rows if row.in_run]
 
 

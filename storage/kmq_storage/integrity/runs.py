@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -97,13 +98,16 @@ def check_directory(
 def of_run(
     damage: Damage, chunk: Chunk, segment: Segment, runs: Callable[[], Sequence[RunIndex]]
 ) -> Damage:
-    """Damage of a batch of the last of some runs: its records are anywhere in the run's offsets."""
+    """Damage of a batch of the last of some runs: its records are anywhere in the run's offsets.
+
+    Its messages are named where it is told what came before them.
+    """
     rows = (at - segment.base_offset for at in (chunk.base_offset, chunk.end_offset - 1))
-    try:
-        first, last = (_message_at(runs(), row) for row in rows)
-        named = f" (messages of the queues: from {first} to {last})"
-    except CorruptionError:
-        named = ""
+    named = ""
+    with suppress(CorruptionError):
+        if known := runs():
+            first, last = (_message_at(known, row) for row in rows)
+            named = f" (messages of the queues: from {first} to {last})"
     start, end = segment.base_offset, segment.end_offset
     return replace(damage, start=start, end=end, reason=f"{damage.reason}{named}")
 
