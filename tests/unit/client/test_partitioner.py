@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kmq_spark as kmq
+from kmq_spark.client import routing
 from kmq_spark.client.routing import partitions_by_key
 from kmq_storage.format.murmur2 import murmur2
 from tests.unit.client.stored import records
@@ -114,6 +115,21 @@ def test_keyless_records_beside_keyed_ones_stick_too(store: kmq.Store):
         sent = producer.send_batch("t", [b"v"] * 40, [b"k", None] * 20).result(10)
     assert len({place.partition for place in sent[1::2]}) == 1
     assert {place.partition for place in sent[::2]} == {(_slow_murmur2(b"k") & 0x7FFFFFFF) % 5}
+
+
+def test_no_key_is_hashed_where_there_is_one_partition(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    """It is most of what a put to keyed queues costs."""
+    hashed: list[object] = []
+    monkeypatch.setattr(routing, "partitions_by_key", lambda *asked: hashed.append(asked))
+    store.create_topic("one")
+    with store.producer() as producer:
+        sent = producer.send_batch("one", [b"v"] * 50, [b"k%d" % n for n in range(50)]).result()
+    assert [each.offset for each in sent] == list(range(50))
+    queues = store.keyed_queues("inbox")
+    assert queues.put_batch(["a"] * 50, [b"v"] * 50) == list(range(50))
+    assert not hashed
 
 
 def test_the_caller_chooses_the_partition(store: kmq.Store):
