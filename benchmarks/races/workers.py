@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import repeat
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -93,11 +94,25 @@ def in_threads(work: Callable[[_Task], Took], tasks: Sequence[_Task]) -> Took:
         return together(pool.map(work, tasks))
 
 
+def _end_with_who_began() -> None:
+    """End this process when the one that made it is killed: nobody else would."""
+    parent = parent_process()
+    assert parent is not None, "a worker has one"
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 class Crew:
     """Processes that do what they are told, with so many threads each."""
 
     def __init__(self, processes: int, threads: int) -> None:
-        self._pool = ProcessPoolExecutor(processes, get_context("spawn"))
+        self._pool = ProcessPoolExecutor(
+            processes, get_context("spawn"), initializer=_end_with_who_began
+        )
         self._threads = threads
 
     def __enter__(self) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -34,6 +35,21 @@ def test_the_race_runs_whole_where_queues_have_fewer_messages_than_a_check_asks_
     options = Namespace(**sizes, processes=1, threads=2, compression="lz4")
     done, _ = queues.run(options, str(tmp_path))
     assert [phase.count for phase in done[:2]] == [200, 200]
+
+
+def test_workers_end_when_the_race_is_killed():
+    code = (
+        "from benchmarks.races import workers\n"
+        "if __name__ == '__main__':\n"
+        "    with workers.Crew(1, 1) as crew:\n"
+        "        crew._pool.submit(print, 'at work', flush=True).result()\n"
+        "        import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    command = [sys.executable, "-c", code]
+    # Who is left has its output open still.
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert done.stdout == "at work\n"
+    assert done.returncode < 0
 
 
 def test_messages_of_the_race_are_those_of_their_queue_and_index():
