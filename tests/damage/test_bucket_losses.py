@@ -12,6 +12,7 @@ from kmq_storage.integrity.verify import why_closed
 from kmq_storage.log.collected import mark_collected
 from kmq_storage.log.open import with_shared
 from kmq_storage.log.store_files import open_identity
+from kmq_storage.objects import read_cache
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.damage.bucket import (
     commits_of,
@@ -24,6 +25,12 @@ from tests.damage.bucket import (
 from tests.support.dying_bucket import ROWS, clone_to, files_of, open_bucket
 from tests.support.engine import rows_of, send_rows
 from tests.support.memory_bucket import MemoryBucket
+
+
+@pytest.fixture(autouse=True, params=[read_cache.HEAD_BYTES, 64], ids=["whole", "in parts"])
+def _fetched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small objects are fetched at once, others as they are looked at: with few bytes, all are."""
+    monkeypatch.setattr(read_cache, "HEAD_BYTES", request.param)
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def try_segment(files: Files, file: FoundFile) -> FoundSegment | None:
 
 def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
     topic_id, partition, base = match.groups()
-    contents = brought_in(files.map(file.path))
+    contents = brought_in(files.map(file.path).slice())
     reader = pa.ipc.open_file(contents)
     says_version = _says_version(reader.schema, contents, file.path)
     footer, end = _footer(contents, file), end_of_run(reader.schema)

@@ -365,5 +365,6 @@ def _lost_inside(files: Files, topic: Topic, number: int, row: Row) -> list[tupl
     """Of a run nobody can tell, nor of what can't be read: that is cut out later."""
     with suppress(pa.ArrowException, OSError):
         if not row.in_run:
-            return lost_inside(brought_in(files.map(row.path((topic.id, number)))), row)
+            contents = brought_in(files.map(row.path((topic.id, number))).slice())
+            return lost_inside(contents, row)
     return []

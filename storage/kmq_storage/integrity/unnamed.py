@@ -33,7 +33,7 @@ def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
 def records_of(files: Files, file: str) -> Iterator[tuple[str, int, int]]:
     """Topic, partition and number of records of a staged file; nothing when it can't be read."""
     with suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
-        reader = pa.ipc.open_file(brought_in(files.map(file)))
+        reader = pa.ipc.open_file(brought_in(files.map(file).slice()))
         says = reader.schema.metadata
         rows = sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
         yield says[b"kmq.topic"].decode(), int(says[b"kmq.partition"]), rows

@@ -95,5 +95,5 @@ def _is_cut(files: Files, segment: FoundSegment, row: Row) -> bool:
     """Whether a repair cut out what it lacks, as far as one can tell."""
     with suppress(pa.ArrowException, OSError):
         path = row.path((segment.topic_id, segment.partition))
-        return bool(lost_inside(brought_in(files.map(path)), row))
+        return bool(lost_inside(brought_in(files.map(path).slice()), row))
     return True
