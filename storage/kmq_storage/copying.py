@@ -45,6 +45,7 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import moved
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.maintenance.checkpointing import check_undamaged
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.segment_files import tombstone_second, write_segment
 from kmq_storage.names import queue_log, queue_of_log
@@ -103,6 +104,8 @@ def copy_topics(
             state.check_end(topic.name, number)
     _copy_groups(state, target, topics)
     put = copy_queues(queues, lsn, target)
+    if names is None:
+        check_undamaged(state)  # of which no topic, group or queue that is known may tell
     segments = [each for each in copied if isinstance(each, SegmentEntry)]
     rows, size = sum(each.rows for each in segments), sum(each.length for each in segments)
     gaps = len(copied) - len(segments)

@@ -257,11 +257,13 @@ class LocalLog:
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""
-        lsn = self.refresh().lsn
+        seen = self.refresh()
+        lsn, broken = seen.lsn, seen.broken
         if lsn and not self.files.read_only:  # else `refresh` did what can be done
             self.sync(lsn)
         replica = self._log.new_replica(indexed=True)
         replica.advance(lsn, lsn)
+        replica.state.broken = broken
         return replica.state, replica.cursor
 
     def go_on_behind(self, unnamed: Unnamed) -> Behind:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import kmq_spark as kmq
+from kmq_storage.copying import copy_topics
 from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.log.hint import Hint
@@ -215,3 +217,21 @@ def test_the_commits_of_a_log_with_a_damaged_end_end_with_an_error_too(tmp_path:
     assert [next(commits).lsn for _ in range(6)] == [1, 2, 3, 4, 5, 6]
     with pytest.raises(CorruptionError, match="commit 7 in log/"):
         next(commits)
+
+
+@pytest.mark.parametrize("number", [0, 6])
+def test_nobody_goes_on_from_before_a_damaged_end_as_if_nothing_was_behind_it(
+    tmp_path: Path, number: int
+):
+    frames = _store(tmp_path / "store")
+    flip(tmp_path / "store" / LOG, frames[number].position + 8)
+    for each in frames[number + 1 :]:
+        flip(tmp_path / "store" / LOG, each.position + 8)
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        assert f"commits {number + 1} to " in store.stats().damage
+        with pytest.raises(CorruptionError, match="damaged"):
+            store.checkpoint()
+        with kmq.open(tmp_path / "copy") as copied, pytest.raises(CorruptionError, match="damaged"):
+            copy_topics(store.log, copied.log)
+    with pytest.raises(CorruptionError, match="damaged"):
+        kmq.clone(tmp_path / "store", tmp_path / "clone")
