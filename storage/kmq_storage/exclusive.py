@@ -20,7 +20,7 @@ from kmq_storage.log.group_state import Group
 from kmq_storage.membership import live_members
 from kmq_storage.names import check_name
 
-_TRIES, _PAUSE = 5, 0.001
+_TRIES, _PAUSE = 10_000, 0.001
 
 
 class ExclusiveMembership:
@@ -50,6 +50,8 @@ class ExclusiveMembership:
         for _ in range(_TRIES):
             if self._lock.try_acquire():
                 return True
+            if self._lock.is_held():  # for longer: who looks is not seen by others who do
+                return False
             self._log.environment.sleep(_PAUSE)
         return False
 

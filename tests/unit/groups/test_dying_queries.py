@@ -5,18 +5,22 @@ Finds: calls that are refused, now and then, because they come some milliseconds
 
 from __future__ import annotations
 
+import fcntl
 import threading
+from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import membership, paths
 from kmq_storage.exclusive import ExclusiveMembership
 
 
 @pytest.mark.parametrize("call", ["set", "delete", "copy", "join"])
 def test_a_group_is_free_for_who_comes_while_the_query_that_ended_is_dying(
-    store: kmq.Store, call: str
+    store: kmq.Store, call: str, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(membership, "_TO_DIE", 60.0)  # however late its death comes
     store.create_topic("t")
     with store.producer() as producer:
         producer.send("t", b"x").result()
@@ -31,3 +35,14 @@ def test_a_group_is_free_for_who_comes_while_the_query_that_ended_is_dying(
         "join": lambda: store.consumer("g", topics=["t"]).close(),
     }[call]()
     death.join()
+
+
+def test_a_query_begins_though_somebody_is_slow_to_look_whether_its_place_is_free(tmp_path: Path):
+    with kmq.open(tmp_path) as store:
+        ExclusiveMembership(store.log, "g", "query").leave()
+        with (tmp_path / paths.member_lock("g")).open() as looked_at:
+            fcntl.flock(looked_at, fcntl.LOCK_SH)  # as who looks does
+            goes_on = threading.Timer(0.3, fcntl.flock, (looked_at, fcntl.LOCK_UN))
+            goes_on.start()
+            ExclusiveMembership(store.log, "g", "query").leave()
+            goes_on.join()

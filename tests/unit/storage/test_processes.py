@@ -186,8 +186,10 @@ def test_a_waiting_reader_is_woken_by_another_handle(tmp_path: Path):
     make_topic(log)
     lsn = log.refresh().lsn
     assert not log.wait(lsn, 0.02)
-    threading.Timer(0.05, lambda: send(other, b"x")).start()
-    assert log.wait(lsn, 10.0)
+    writer = threading.Timer(0.05, lambda: send(other, b"x"))
+    writer.start()
+    assert log.wait(lsn, 60.0)
+    writer.join()
 
 
 def test_a_reader_that_is_ahead_of_the_page_waits_without_spinning(tmp_path: Path):
