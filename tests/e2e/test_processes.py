@@ -120,7 +120,7 @@ def test_a_waiting_consumer_costs_no_cpu_and_wakes(url: str):
         producer.send("t", b"wake up").result(10)
         seconds, value = pipe.recv()
     assert value == "wake up"
-    assert seconds < 0.05
+    assert seconds < 0.2  # of three; a slow machine takes some for the record itself
 
 
 def test_children_of_a_forking_server_all_produce_with_what_they_inherited(url: str):

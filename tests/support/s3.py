@@ -16,7 +16,7 @@ from pathlib import Path
 BUCKET = "kmq-tests"
 _ACCESS_KEY, _SECRET_KEY = "kmq-tests-key", "kmq-tests-secret-0123456789"
 _VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 
 
 class S3Server:
@@ -99,7 +99,7 @@ def start_moto() -> S3Server:
     command = [sys.executable, program, "-H", "127.0.0.1", "-p", str(port)]
     server = S3Server(command, port, {})
     request = urllib.request.Request(f"{server.endpoint}/{BUCKET}", method="PUT")
-    urllib.request.urlopen(request, timeout=10).close()
+    urllib.request.urlopen(request, timeout=_START_SECONDS).close()
     return server
 
 

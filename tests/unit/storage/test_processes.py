@@ -195,9 +195,9 @@ def test_a_waiting_reader_is_woken_by_another_handle(tmp_path: Path):
 def test_a_reader_that_is_ahead_of_the_page_waits_without_spinning(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)
-    begin = time.process_time()
+    begin = time.thread_time()
     assert not log.wait(log.refresh().lsn + 5, 0.4)
-    assert time.process_time() - begin < 0.1
+    assert time.thread_time() - begin < 0.1
 
 
 def test_a_read_only_handle_reads_and_refuses_to_write(tmp_path: Path):
@@ -219,9 +219,9 @@ def test_a_read_only_handle_follows_a_store_without_hint_page_and_does_not_spin(
     (tmp_path / "log" / "hint").unlink()
     reader = open_folder(tmp_path, read_only=True)
     assert values_of(reader) == [b"one"]
-    begin = time.process_time()
+    begin = time.thread_time()
     assert not reader.wait(reader.refresh().lsn, 0.4)
-    assert time.process_time() - begin < 0.2
+    assert time.thread_time() - begin < 0.2
     send(open_folder(tmp_path), b"y" * 60_000)
     assert values_of(reader) == [b"one", b"y" * 60_000]
 
