@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -88,15 +89,15 @@ def _copied(source: str, target: str) -> dict[str, Any]:
     return report
 
 
-def _killed_at(proxy: FaultProxy, wanted: Callable[[Request], bool], nth: int) -> list[int]:
-    """Have whoever copies killed at its nth request of a kind; the first of the list is who."""
-    copier, left = [0], [nth]
+def _killed_at(proxy: FaultProxy, wanted: Callable[[Request], bool], nth: int) -> SimpleQueue[int]:
+    """Have whoever copies killed at its nth request of a kind; the queue is to tell who it is."""
+    copier, left = SimpleQueue[int](), [nth]
 
     def choose(request: Request) -> Fault | None:
         left[0] -= wanted(request)
         if left[0] or not wanted(request):
             return None
-        os.kill(copier[0], signal.SIGKILL)
+        os.kill(copier.get(timeout=60), signal.SIGKILL)
         return Fault.RESET_BEFORE
 
     proxy.choose = choose
@@ -109,7 +110,7 @@ def _copied_in_two(
     """The report of a copy that goes on where one was killed at its nth request of a kind."""
     copier = _killed_at(proxy, wanted, nth)
     process = _copy(source, target)
-    copier[0] = process.pid
+    copier.put(process.pid)
     process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL
     proxy.choose = lambda request: None
