@@ -76,7 +76,7 @@ def test_a_step_of_a_waiting_follower_is_one_request(proxy: FaultProxy):
 def test_a_consumer_at_the_tail_makes_one_request_more_when_it_comes_again(proxy: FaultProxy):
     url, options = proxy.server.new_url(), proxy.options()
     with (
-        kmq.open(url, storage_options=options) as store,
+        kmq.open(url, storage_options=options, maintenance=False) as store,
         kmq.open(url, storage_options=options, read_only=True) as other,
     ):
         store.create_topic("t")
@@ -208,6 +208,15 @@ def test_what_was_read_is_kept_up_to_a_number_of_bytes():
     assert len(values_of(large)) == len(values_of(large)) == 10
     assert not any(each.name.endswith("11.kmq") for each in bucket.asked)
     assert small.files.cache.held_bytes <= 250_000
+
+
+def test_what_is_not_there_is_asked_for_once_whatever_its_name_is(proxy: FaultProxy):
+    """What a client says of it has its name, and says as much of an empty object in numbers."""
+    url = f"{proxy.server.new_url()}/416"
+    files = open_files(url, storage_options=proxy.options())
+    with pytest.raises(FileNotFoundError):
+        files.bucket.get("missing", 0, 10)  # type: ignore[attr-defined]
+    assert _methods(proxy) == {"GET": 1}
 
 
 def test_a_hundred_files_are_deleted_by_one_request(proxy: FaultProxy):

@@ -55,7 +55,12 @@ _NO_SUCH_UPLOAD = "404 Not Found"
 _UPLOADS = 3
 #: What obstore says where a range was not answered by these bytes: there are none from there on (an
 #: empty object, perhaps), the server sent the whole object, or another range.
-_NO_SUCH_RANGE = ("416", "Wanted range", "non-partial response", "Requested ")
+_NO_SUCH_RANGE = (
+    "416 Range Not Satisfiable",  # the number alone stands in names, ports and durations as well
+    "Wanted range",
+    "non-partial response",
+    "Requested ",
+)
 
 #: Whom clients ask for credentials that stand nowhere: the cloud's machine that they may run on.
 _LAST_ASKED = "://169.254.169.254/"
