@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -98,25 +99,34 @@ def test_a_server_that_is_killed_in_the_middle_of_commits_loses_nothing(own_serv
     url, options = own_server.new_url(), own_server.options()
     handles = [open_log(open_files(url, storage_options=options)) for _ in range(3)]
     make_topic(handles[0])
-    stop = threading.Event()
+    stop, sent = threading.Event(), list[bytes]()
 
-    def write(number: int) -> list[bytes]:
-        done: list[bytes] = []
-        while not stop.is_set():
-            done.append(b"%d-%d" % (number, len(done)))
-            send(handles[number], done[-1])
-        return done
+    def write(number: int) -> None:
+        for n in count():
+            if stop.is_set():
+                return
+            send(handles[number], b"%d-%d" % (number, n))
+            sent.append(b"%d-%d" % (number, n))
 
     with ThreadPoolExecutor(3) as pool:
         writing = [pool.submit(write, number) for number in range(3)]
-        for _ in range(3):
-            time.sleep(0.4)
-            own_server.kill()
-            time.sleep(0.1)
-            own_server.restart()
-        time.sleep(0.5)
-        stop.set()
-        sent = [value for each in writing for value in each.result(120)]
+        try:
+            for _ in range(3):
+                _wait_for_more(sent, writing)
+                own_server.kill()
+                time.sleep(0.1)
+                own_server.restart()
+            _wait_for_more(sent, writing)
+        finally:
+            stop.set()
+        for each in writing:
+            each.result(120)
     stored = values_of(open_log(open_files(url, storage_options=options)))
-    assert len(sent) > 10
     assert sorted(stored) == sorted(sent)
+
+
+def _wait_for_more(sent: Sequence[bytes], writing: Sequence[Future[None]]) -> None:
+    before = len(sent)
+    while len(sent) < before + 10:
+        assert not any(each.done() for each in writing)
+        time.sleep(0.01)

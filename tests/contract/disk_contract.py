@@ -131,11 +131,11 @@ class DiskContract(FilesContract):
         words, ended = disk.open_words("log/hint", 8), threading.Event()
 
         def wait() -> None:
-            words.wait(1, 0, 20.0)
+            words.wait(1, 0, 120.0)
             ended.set()
 
         threading.Thread(target=wait, daemon=True).start()
-        for _ in range(500):
+        for _ in range(5_000):
             words.wake(1)
             if ended.wait(0.01):
                 break

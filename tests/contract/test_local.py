@@ -277,7 +277,7 @@ def _open_below(folder: Path) -> int:
 
 
 def _eventually(holds: Callable[[], bool]) -> bool:
-    for _ in range(500):
+    for _ in range(6_000):
         if holds():
             return True
         time.sleep(0.01)

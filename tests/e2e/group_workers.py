@@ -82,7 +82,7 @@ class Members:
             for _ in range(count)
         ]
 
-    def hear(self, until: Callable[[], bool], seconds: float = 60.0) -> None:
+    def hear(self, until: Callable[[], bool], seconds: float = 150.0) -> None:
         """Take in what they tell until something is so."""
         deadline = time.monotonic() + seconds
         pipes = {each.pipe: each for each in self.all}

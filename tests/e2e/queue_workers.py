@@ -81,7 +81,7 @@ class Receivers:
         self.processes.append(process)
         self.pipes.append(pipe)
 
-    def hear(self, until: Callable[[], bool], seconds: float = 60.0) -> None:
+    def hear(self, until: Callable[[], bool], seconds: float = 150.0) -> None:
         """Take in what they tell until something is so."""
         deadline = time.monotonic() + seconds
         while not until():

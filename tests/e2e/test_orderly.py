@@ -26,7 +26,7 @@ PARTITIONS, RECORDS = 6, 150
 
 
 def _until(so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 150
     while not so():
         assert time.monotonic() < deadline, "nothing more happens"
         time.sleep(0.1)

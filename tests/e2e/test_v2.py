@@ -35,7 +35,7 @@ for number in range(int(sys.argv[2])):
 """
 _POLL = """
 with open(sys.argv[2], "w") as out:
-    while (message := array.poll("shared", 20_000)).body != "end":
+    while (message := array.poll("shared", 100_000)).body != "end":
         print(message.body, file=out)
 """
 _DIE = """

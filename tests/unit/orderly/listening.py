@@ -47,7 +47,7 @@ class Listener:
     def hear(self, calls: int) -> list[Call]:
         """The calls, once so many of them were answered."""
         with self._changed:
-            assert self._changed.wait_for(lambda: self.answered >= calls, 30), self.calls
+            assert self._changed.wait_for(lambda: self.answered >= calls, 120), self.calls
             return list(self.calls)
 
     def offsets(self, partition: int = 0) -> list[int]:
@@ -68,7 +68,7 @@ class Gate:
     def __call__(self, records: list[kmq.Record], context: kmq.OrderlyContext) -> Any:
         is_meant = self._whose in (None, context.partition, context.topic)
         if records[0].offset == 0 and is_meant:
-            assert self.opened.wait(30)
+            assert self.opened.wait(120)
         return SUCCESS
 
 
@@ -87,7 +87,7 @@ def scripted(*answers: Any) -> Callable[[list[kmq.Record], kmq.OrderlyContext], 
 
 def until(so: Callable[[], Any]) -> Any:
     """What is asked for, once it is so."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (found := so()):
         assert time.monotonic() < deadline, "it never was so"
         time.sleep(0.005)
