@@ -203,7 +203,8 @@ class TestLocalDisk(DiskContract):
 
         def pieces() -> Iterator[bytes]:
             yield bytes(limits.WRITE_BYTES)
-            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+            main = threading.get_ident()  # it alone: a signal of another thread does not wake it
+            threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
             raise ZeroDivisionError
 
         monkeypatch.setattr(new_file, "write_all", write_all)
