@@ -15,6 +15,7 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_storage import queues
 from kmq_storage.filters import tagged
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.model import QueueInfo
 
 
@@ -92,11 +93,13 @@ class StoreQueues:
         queues.delete_queue(self.log, name)
 
     def queues(self) -> list[QueueInfo]:
-        """Every queue, by name."""
+        """Every queue, by name; KmqWarning when damage may hide some of what was done to them."""
         for each in list(self._handles):
             if isinstance(each, Queue):
                 each._ahead.settle()
-        return queues.list_queues(self.log)
+        found = queues.list_queues(self.log)
+        warn_of_doubtful_ends(self.log.state, self.log.state.topics.values())
+        return found
 
     def queue(self, name: str, *, prefetch: int = 1983) -> Queue:
         """A queue to receive from; NotFoundError when there is none of this name.

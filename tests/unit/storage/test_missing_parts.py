@@ -184,6 +184,7 @@ CALLS: dict[str, Callable[[kmq.Store], object]] = {
     "offsets_for_time": lambda store: store.offsets_for_time("t", datetime(2000, 1, 1, tzinfo=UTC)),
     "groups": lambda store: store.groups(),
     "describe_group": lambda store: store.describe_group("g"),
+    "queues": lambda store: store.queues(),
     "lag": lambda store: store.consumer(topics=["t"]).lag(),
 }
 
