@@ -52,7 +52,7 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
             errno=error.errno,
         )
     may_not = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-    way_out = "; who may only read opens it with read_only=True" if may_not else ""
+    way_out = "; with read_only=True it is enough to be allowed to read" if may_not else ""
     return UnavailableError(
         f"store {url} can't be read or written: {error}{way_out}", url=url, errno=error.errno
     )

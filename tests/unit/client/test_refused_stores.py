@@ -112,16 +112,19 @@ def test_an_identity_that_cannot_be_read_is_corruption(stored: Path, foreign: by
     assert _contents(stored) == before
 
 
+@pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
-def test_a_store_that_may_only_be_read_says_how_when_it_is_opened_for_writing(
-    stored: Path, monkeypatch: pytest.MonkeyPatch, number: int
+def test_a_store_that_may_not_be_opened_says_what_is_enough_to_read_it(
+    stored: Path, monkeypatch: pytest.MonkeyPatch, number: int, read_only: bool
 ):
+    """It is true for who asked to read only, too."""
+
     def refused(file: str, *arguments: object, **named: object) -> object:
         raise OSError(number, os.strerror(number), file)
 
     monkeypatch.setattr(LocalDisk, "open_words", refused)
-    with pytest.raises(kmq.UnavailableError, match="opens it with read_only=True"):
-        kmq.open(stored)
+    with pytest.raises(kmq.UnavailableError, match="with read_only=True it is enough to be"):
+        kmq.open(stored, read_only=read_only)
 
 
 def test_a_link_that_leads_nowhere_is_no_store_and_none_is_made_there(tmp_path: Path):
