@@ -9,6 +9,7 @@ from datetime import datetime
 from kmq_spark.cli.command import Command, argument, given, instant, seconds
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
+from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.queues import info_of
 
 _NAME = argument("name", metavar="QUEUE", help="the queue")
@@ -71,7 +72,9 @@ def _list(arguments: Namespace, output: Output) -> None:
 
 def _describe(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
-        info = info_of(store.log, store.log.refresh().queues.named(arguments.name))
+        state = store.log.refresh()
+        info = info_of(store.log, state.queues.named(arguments.name))
+        warn_of_doubtful_ends(state, state.topics.values())
     head = [f"queue: {info.name}", f"topics: {', '.join(info.topics) or '-'}"]
     facts = asdict(info.settings) | asdict(info.stats)
     output.fact(asdict(info), "\n".join([*head, *(f"{n}: {v}" for n, v in facts.items())]))

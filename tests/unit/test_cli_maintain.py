@@ -106,6 +106,20 @@ def test_whoever_looks_after_a_store_with_a_damaged_commit_is_told_both_ways_out
         assert store.read("orders").read_all()["value"].to_pylist() == [b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.filterwarnings("always::kmq_spark.KmqWarning")
+def test_who_asks_about_a_queue_of_a_damaged_store_is_warned(
+    url: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["queue", "create", "work", "orders", "--store", url]) == 0
+    with kmq.open(url, maintenance=False) as store, store.producer() as producer:
+        producer.send("orders", b"4").result()
+    (log, *_) = sorted((Path(url) / "log").glob("*.log"))
+    flip(log, _commit_positions(log.read_bytes())[-1] + 20)
+    for words in (["list"], ["describe", "work"]):
+        assert main(["queue", *words, "--store", url]) == 0
+        assert "are damaged" in capsys.readouterr().err
+
+
 def test_maintenance_goes_on_once_damage_was_given_up(url: str):
     with kmq.open(url, maintenance=False) as store, store.producer() as producer:
         producer.send("orders", b"4").result()
