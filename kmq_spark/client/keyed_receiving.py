@@ -28,6 +28,7 @@ from kmq_spark.errors import (
     InvalidRequestError,
     LeaseExpiredError,
 )
+from kmq_storage import limits
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed.account import Account
 from kmq_storage.keyed.reading import Message, QueueReader
@@ -167,6 +168,13 @@ class GroupReceiver:
                 f"group name {self.group!r} is not allowed for keyed queues: take one without %",
                 name=self.group,
             )
+        room = max(0, limits.NAME_LENGTH_MAX - len(accounts_of(self.topic, "")))
+        if len(self.group) > room:
+            raise InvalidRequestError(
+                f"group name has {len(self.group)} characters; keyed queues of a topic whose name "
+                f"has {len(self.topic)} allow at most {room}",
+                name=self.group,
+            )
 
     @property
     def accounts_topic(self) -> str:
@@ -175,7 +183,7 @@ class GroupReceiver:
 
     @cached_property
     def _accounts(self) -> QueueReader:
-        return QueueReader(self.log, check_name("topic", self.accounts_topic))
+        return QueueReader(self.log, self.accounts_topic)
 
     def receive(
         self,

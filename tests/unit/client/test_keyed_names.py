@@ -89,6 +89,15 @@ def test_numbers_of_numpy_are_numbers(store: kmq.Store, queues: KeyedQueues):
             queues.get("a", bad, 1)
 
 
+def test_a_group_that_is_too_long_for_a_topic_of_queues_is_told_its_own_limit(store: kmq.Store):
+    queues = store.keyed_queues("inbox")
+    queues.put("a", b"1").result()
+    with pytest.raises(InvalidRequestError, match=r"group name has 244 .* at most 243"):
+        queues.receive("a", group="g" * 244)
+    (delivery,) = queues.receive("a", group="g" * 243)
+    delivery.ack()
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
 def test_columns_of_tables_are_names_and_messages(queues: KeyedQueues, kind: pa.DataType):
     names = pa.chunked_array([pa.array(["b", "a"], kind), pa.array(["b"], kind)])
