@@ -33,6 +33,7 @@ from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.lost_ranges import Behind, Unnamed
 from kmq_storage.log.mending import Mending
 from kmq_storage.log.past_commits import PastCommits
+from kmq_storage.log.sleepers import Sleepers
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.visible import VisibleReplica
 from kmq_storage.log.written_end import WrittenEnd
@@ -70,6 +71,7 @@ class LocalLog:
             self._begin()
         self._writing = threading.Lock()
         self._reading = threading.Lock()
+        self._sleepers = Sleepers(self._hint.wake, self.environment.sleep)
         self._closed = False
 
     def _begin(self) -> None:
@@ -214,28 +216,30 @@ class LocalLog:
     ) -> bool:
         """As `CommitLog` says; once a commit is announced, reading it is rehearsed."""
         deadline = self.environment.monotonic() + timeout
-        while not self._closed:
+        while True:
+            self.check_open()
             synced, written = self._hint.synced, self._hint.written
             if written is None:
                 self.refresh()
                 written = self._hint.written or self._reader.lsn
             if written > lsn and self._shows_beyond(lsn):
                 return True
-            left = deadline - self.environment.monotonic()
-            if left <= 0 or stopped():
-                return False
-            if not self._hint.valid:
-                self.environment.sleep(min(left, _BLIND_PAUSE))
-            elif written > lsn:
-                self._hint.sleep_while_synced(synced or 0, min(left, limits.WAIT_RECHECK))
-            else:
-                self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
-                if self._hint.written == written:
-                    self.refresh()
-                    with self._reading:
-                        self._reader.rehearse()
-                    rehearse()
-        raise ClosedError("the store is closed")
+            left = min(deadline - self.environment.monotonic(), limits.WAIT_RECHECK)
+            with self._sleepers.asleep():
+                if left <= 0 or stopped():
+                    return False
+                self.check_open()
+                if not self._hint.valid:
+                    self.environment.sleep(min(left, _BLIND_PAUSE))
+                elif written > lsn:
+                    self._hint.sleep_while_synced(synced or 0, left)
+                else:
+                    self._hint.sleep_while_written(written, left)
+            if written <= lsn and self._hint.written == written:
+                self.refresh()
+                with self._reading:
+                    self._reader.rehearse()
+                rehearse()
 
     def _shows_beyond(self, lsn: int) -> bool:
         """Whether what is written after this commit is visible, or soon will be.
@@ -247,7 +251,7 @@ class LocalLog:
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""
         if not self._closed:
-            self._hint.wake()
+            self._sleepers.wake()
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
@@ -285,7 +289,7 @@ class LocalLog:
         if self._closed:
             return
         self._closed = True
-        self._hint.wake()
+        self._sleepers.wake()
         with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
             self._end.close()
