@@ -215,8 +215,9 @@ class _PartitionCopy:
 
         An older copy of queues begins there, too: what ended in between would go on in it.
         """
-        keyed = self._topic.settings.keyed
-        if self._position > start or (self._position == start and not (keyed and start)):
+        keyed, is_begun = self._topic.settings.keyed, self._topic.partition(self._number).is_begun
+        begins = keyed and (start or is_begun)
+        if self._position > start or (self._position == start and not begins):
             return
         gap = Gap(self._position, start, "trimmed in the source before they were copied")
         if self._position and not keyed:

@@ -27,7 +27,9 @@ _MEMBERS = frozenset(
         *("batches", "gone", "queues"),
     )
 )
-_OF_TOPICS = frozenset(("id", "name", "settings", "columns", "partitions", "tombstones", "turns"))
+_OF_TOPICS = frozenset(
+    (*("id", "name", "settings", "columns", "partitions"), *("tombstones", "begun", "turns"))
+)
 _OF_GROUPS = frozenset(
     ("generation", "member", "client", "assignment", "joined", "offsets", "plan")
 )
@@ -75,9 +77,12 @@ def _topic(topic: Topic) -> dict[str, Any]:
         "partitions": [_partition(part) for part in topic.parts],
     }
     waiting = [[number, part.tombstones] for number, part in enumerate(topic.parts)]
-    waiting = [each for each in waiting if each[1]]
-    turns = {"turns": list(map(list, topic.turns.items()))} if topic.turns else {}
-    return members | ({"tombstones": waiting} if waiting else {}) | turns
+    optional = {
+        "tombstones": [each for each in waiting if each[1]],
+        "begun": [n for n, part in enumerate(topic.parts) if part.is_begun and not part.start],
+        "turns": list(map(list, topic.turns.items())),
+    }
+    return members | {name: some for name, some in optional.items() if some}
 
 
 def _partition(part: Partition) -> list[Any]:
@@ -138,6 +143,8 @@ def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic
         part.is_begun = topic.settings.trims and part.start > 0
         if part.index is not None:
             part.index.gaps = [Gap(*gap) for gap in gaps]
+    for number in members.get("begun", ()):
+        topic.parts[number].is_begun = True
     for number, second in members.get("tombstones", ()):
         topic.parts[number].tombstones = second
     topic.turns = dict(map(tuple, members.get("turns", ())))

@@ -293,6 +293,31 @@ def test_copies_have_the_same_indexes(store: kmq.Store, queues: KeyedQueues, tmp
                 assert target.verify(deep=True).ok
 
 
+def test_a_copy_knows_that_the_very_first_message_was_trimmed(
+    store: kmq.Store, queues: KeyedQueues, tmp_path: Path
+):
+    queues.put_batch(["a", "b"], [b"0", b"0"])
+    store.trim("inbox", {0: 1})
+    with kmq.open(tmp_path / "copy") as other:
+        copy_topics(store.log, other.log)
+        assert other.offsets("inbox") == {0: (1, 2)}
+        assert other.keyed_queues("inbox").span("a") == (1, 1)
+
+
+def test_a_checkpoint_knows_that_the_very_first_message_was_trimmed(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        queues.put_batch(["a", "b"], ["0", "0"])
+        assert store.trim("inbox", {0: 1}).starts == {"inbox": {0: 1}}
+        store.checkpoint()
+        assert store.offsets("inbox") == {0: (1, 2)}
+    with kmq.open(tmp_path / "store") as store:
+        assert store.offsets("inbox") == {0: (1, 2)}
+        with pytest.raises(kmq.OffsetOutOfRangeError):
+            store.read("inbox", start={0: 0}).read_all()
+        assert store.keyed_queues("inbox").span("a") == (1, 1)
+
+
 def test_names_that_take_more_than_what_goes_wait(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "NAMES_BYTES", 0)
     with open_engine(file_bytes=65_536) as store:
