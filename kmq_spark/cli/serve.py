@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def _serve(arguments: Namespace, output: Output) -> None:
         url = view.seen().url  # what is wrong with the store is said now
         with Listener(arguments.host, arguments.port, view) as listener:
             where = {"url": listener.url, "host": listener.host, "port": listener.port}
-            output.stream(where, f"{listener.url} shows {url}; Ctrl-C ends it".encode())
+            output.stream(where, os.fsencode(f"{listener.url} shows {url}; Ctrl-C ends it"))
             output.flush()
             listener.serve_forever()
 

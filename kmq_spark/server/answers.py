@@ -36,7 +36,12 @@ class Answer:
 
 def refused(status: HTTPStatus, why: object, **headers: str) -> Answer:
     """A refusal, or an error, as one line."""
-    return Answer(f"{' '.join(str(why).split())}\n".encode(), status=status, headers=headers)
+    return Answer(_encoded(f"{' '.join(str(why).split())}\n"), status=status, headers=headers)
+
+
+def _encoded(text: str) -> bytes:
+    """Text as UTF-8; the path of a store may have bytes that are none."""
+    return text.encode(errors="backslashreplace")
 
 
 def answer(view: View, target: str, accept: str) -> Answer:
@@ -61,7 +66,7 @@ def answer(view: View, target: str, accept: str) -> Answer:
 def _page(view: View) -> Answer:
     text = page.page(view.seen(page.TABLES), view.stats())
     headers = {"Content-Security-Policy": page.POLICY}
-    return Answer(text.encode(), "text/html; charset=utf-8", headers=headers)
+    return Answer(_encoded(text), "text/html; charset=utf-8", headers=headers)
 
 
 def _health(view: View) -> Answer:

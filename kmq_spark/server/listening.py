@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 import shutil
 import socket
 import sys
 from contextlib import suppress
 from http import HTTPStatus
-from http.client import HTTP_PORT
 from http.server import BaseHTTPRequestHandler
 from ipaddress import ip_address
 from socketserver import TCPServer, ThreadingMixIn
@@ -53,7 +53,7 @@ class Listener(ThreadingMixIn, TCPServer):
         self.host, self.port = str(self.server_address[0]), self.server_address[1]
         #: What a browser must have asked for; None: anything. A page from elsewhere, whose name was
         #: made to lead here, asks for that name, and would read the answers.
-        self.names = names_of(self.host, self.port)
+        self.names = names_of(self.host)
 
     @property
     def url(self) -> str:
@@ -95,13 +95,12 @@ class Listener(ThreadingMixIn, TCPServer):
             super().handle_error(request, client_address)
 
 
-def names_of(host: str, port: int) -> set[str] | None:
+def names_of(host: str) -> set[str] | None:
     """What a place that only this machine reaches is called; of others nothing is known: None."""
     address = ip_address(host.partition("%")[0])
     if not (getattr(address, "ipv4_mapped", None) or address).is_loopback:
         return None
-    names = {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if address.version == 6 else host}
-    return {f"{name}:{port}" for name in names} | (names if port == HTTP_PORT else set())
+    return {"localhost", "127.0.0.1", "[::1]", f"[{host}]" if address.version == 6 else host}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -113,7 +112,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         names, asked = self.server.names, self.headers.get_all("Host", [])
-        if names is not None and (len(asked) != 1 or asked[0].lower() not in names):
+        hosts = [re.sub(r":[0-9]+$", "", each.lower()) for each in asked]  # a tunnel has its port
+        if names is not None and (len(hosts) != 1 or hosts[0] not in names):
             why = f"this is {self.server.url}, and answers to no other name"
             self._send(refused(HTTPStatus.MISDIRECTED_REQUEST, why))
             return

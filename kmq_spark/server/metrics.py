@@ -38,9 +38,10 @@ _GAUGES = (
     ("groups", "lag", _BEHIND, "group_lag_offsets", "Offsets that a group has yet to read."),
     ("groups", "lag_bytes", _BEHIND, "group_lag_bytes", "Bytes of records yet to read."),
     ("groups", "lag_seconds", _BEHIND, "group_lag_seconds", "Age of the first record to read."),
+    # No counter: what a receiver gives back without having looked at it was no delivery.
+    ("queues", "delivered", ("queue",), "queue_delivered", "Deliveries that were not given back."),
 )
 _COUNTERS = (
-    ("queues", "delivered", ("queue",), "queue_delivered_total", "Deliveries to receivers."),
     ("queues", "acked", ("queue",), "queue_acked_total", "Records acknowledged."),
     ("queues", "dead", ("queue",), "queue_dead_total", "Records moved to the dead letters."),
     ("queues", "expired", ("queue",), "queue_expired_total", "Records that expired."),

@@ -158,6 +158,15 @@ def test_the_guide_names_every_table_and_every_metric():
     assert sorted(documented) == sorted(parse(metrics.exposition(_seen("orders"), _STATS)))
 
 
+def test_what_may_go_down_is_no_counter():
+    found = parse(metrics.exposition(_seen("orders"), _STATS))
+    assert {name for name, metric in found.items() if metric.kind == "counter"} == {
+        "kmq_commits_total",
+        *(f"kmq_queue_{what}_total" for what in ("acked", "dead", "expired")),
+    }
+    assert found["kmq_queue_delivered"].samples == {frozenset({("queue", "orders")}): 4}
+
+
 @pytest.mark.parametrize(("damage", "told"), [("", 0), ("commits 3 to 4 are damaged", 1)])
 def test_metrics_tell_of_damage(damage: str, told: int):
     found = parse(metrics.exposition(_seen("orders", damage), _STATS))

@@ -228,6 +228,16 @@ def test_files_are_counted_now_and_then_and_rarely_where_that_takes_long(
     assert opened == [0.0, taken + pause]
 
 
+def test_a_store_in_a_folder_whose_name_is_no_utf_8_is_shown(tmp_path: Path):
+    url = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    make_store(url)
+    with listening(url) as listener:
+        assert {ask(listener, target)[0] for target in ALL} == {200}
+        shutil.rmtree(url)
+        status, _, content = ask(listener, "/health")
+        assert (status, rb"caf\udce9" in content) == (503, True)
+
+
 def test_a_store_without_a_commit_is_shown(tmp_path: Path):
     kmq.open(tmp_path / "empty").close()
     with listening(tmp_path / "empty") as listener:
