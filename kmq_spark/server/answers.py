@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -110,11 +110,9 @@ def _arrow(table: pa.Table) -> Answer:
 
 
 def _json(table: pa.Table) -> Answer:
-    rows = ",\n".join(_rows(table))
+    rows = ",\n".join(
+        json.dumps(row, default=datetime.isoformat)
+        for batch in table.to_batches()
+        for row in batch.to_pylist(maps_as_pydicts="strict")
+    )
     return Answer(f"[{rows}]\n".encode(), "application/json")
-
-
-def _rows(table: pa.Table) -> Iterator[str]:
-    for batch in table.to_batches():
-        for row in batch.to_pylist(maps_as_pydicts="strict"):
-            yield json.dumps(row, default=datetime.isoformat)
