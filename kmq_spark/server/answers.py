@@ -19,9 +19,12 @@ from kmq_storage.tables.columns import COLUMNS
 
 ARROW = "application/vnd.apache.arrow.stream"
 _TEXT = "text/plain; charset=utf-8"
-#: Tables that may have millions of rows, of which so many are answered unless more are asked for.
-_LONG, _LONG_ROWS = ("segments", "commits"), 1_000
+#: Of tables that may have millions of rows so many are answered unless more are asked for: a commit
+#: may have ten thousand entries.
+_LONG = {"segments": 1_000, "commits": 100}
 _MOST_ROWS = 100_000
+#: So many rows at a time are made values of Python.
+_ROWS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def _limit(name: str, query: str) -> int | None:
     if given:
         raise InvalidRequestError(f"a table takes ?limit=, not {', '.join(sorted(given))!r}")
     if text is None:
-        return _LONG_ROWS if name in _LONG else None
+        return _LONG.get(name)
     if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= _MOST_ROWS:
         raise InvalidRequestError(f"limit must be 1 to {_MOST_ROWS}, not {text!r}")
     return int(text)
@@ -112,7 +115,7 @@ def _arrow(table: pa.Table) -> Answer:
 def _json(table: pa.Table) -> Answer:
     rows = ",\n".join(
         json.dumps(row, default=datetime.isoformat)
-        for batch in table.to_batches()
+        for batch in table.to_batches(max_chunksize=_ROWS_AT_ONCE)
         for row in batch.to_pylist(maps_as_pydicts="strict")
     )
     return Answer(f"[{rows}]\n".encode(), "application/json")

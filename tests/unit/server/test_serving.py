@@ -90,6 +90,16 @@ def test_a_limit_leaves_the_newest_commits_and_the_first_rows_of_all_else(served
     assert [row["partition"] for row in _rows(served, "/tables/partitions?limit=2")] == [0, 0]
 
 
+def test_of_long_tables_a_part_is_answered_unless_more_is_asked_for(url: str, served: Listener):
+    with kmq.open(url, maintenance=False) as store:
+        for number in range(120):
+            store.set_group_offsets("busy", {"orders": {0: number % 3}})
+    rows = _rows(served, "/tables/commits")
+    everything = _rows(served, "/tables/commits?limit=100000")
+    assert (len(rows), rows) == (100, everything[-100:])
+    assert len(everything) > 120
+
+
 WRONG = ("limit=0", "limit=-1", "limit=x", "limit=", "limit=100001", "limit=%C2%B2", "from=3")
 
 
