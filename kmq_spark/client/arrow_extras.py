@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from kmq_spark.client.values import MEMBERS
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of, value_lengths
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, PROPERTY_TYPE
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _chosen(values: Sequence[Any], chosen: npt.NDArray[np.bool_], kind: pa.DataT
     if count in (0, len(values)):
         return pa.array(values, kind) if count else pa.nulls(len(values), kind)
     found = pa.array(list(compress(values, chosen.tolist())), kind)
-    return found.take(pa.array(np.cumsum(chosen, dtype=np.int32) - 1, mask=~chosen))
+    return found.take(number_column(np.cumsum(chosen, dtype=np.int32) - 1, chosen))
 
 
 def _flat(rows: Pairs) -> tuple[pa.Array, pa.Array, list[Any]]:
@@ -100,12 +101,12 @@ def check_properties(column: pa.Array, column_name: str = "properties") -> None:
     rows, names, members = _members(column)
     if names.null_count or not _text_lengths(names).all():
         _refuse_property(column_name, "without a name")
-    values = sum(_valid(member).astype(np.int64) for member in members.flatten())
-    if (np.asarray(values) != 1).any():
+    values: Any = sum(_valid(member).astype(np.int64) for member in members.flatten())
+    if (values != 1).any():
         _refuse_property(column_name, "that is not exactly one of int, float, text, bytes and bool")
     encoded = names.dictionary_encode()
     # Of a row and a name one number each: to sort pairs takes ten times as long.
-    pairs = rows * len(encoded.dictionary) + encoded.indices.to_numpy()
+    pairs = rows * len(encoded.dictionary) + numbers_of(encoded.indices)
     if len(np.unique(pairs)) < len(pairs):
         _refuse_property(column_name, "that one row has twice")
 
@@ -145,7 +146,7 @@ def _members(column: pa.Array) -> tuple[Lengths, pa.Array, pa.Array]:
 
     By offsets, since list kernels of pyarrow refuse maps, and one of them aborts the process.
     """
-    offsets = column.offsets.to_numpy()
+    offsets = numbers_of(column.offsets)
     rows = np.repeat(np.arange(len(column)), np.diff(offsets))
     names, members = (
         (column.keys, column.items)
@@ -161,15 +162,11 @@ def _field(structs: pa.StructArray, name: str) -> pa.Array:
 
 
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
-    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
+    return flags_of(column.is_valid())
 
 
 def _text_lengths(column: pa.Array) -> Lengths:
-    import pyarrow.compute as pc  # slow to import, and few need it
-
-    found: Lengths = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-    return found
+    return value_lengths(column)
 
 
 def _property_lengths(members: pa.StructArray) -> Lengths:

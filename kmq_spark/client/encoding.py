@@ -22,6 +22,7 @@ from kmq_spark.client.values import Extras
 from kmq_spark.client.waiting_extras import WaitingExtras, packed_batch, unpacked
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.binary_columns import binary_column, row_bounds
+from kmq_storage.format.plain_columns import number_column, numbers_of, scalar
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, TIMESTAMP_TYPE
 from kmq_storage.names import nearest
 
@@ -176,7 +177,9 @@ def chosen_partitions(
     """The partitions that were chosen, the default where none was; None when nothing was."""
     if partitions is None or partitions.null_count == count:
         return None if default < 0 else np.full(count, default, np.int32)
-    filled: npt.NDArray[np.int32] = partitions.fill_null(default).to_numpy()
+    filled: npt.NDArray[np.int32] = numbers_of(
+        partitions.fill_null(scalar(default, partitions.type))
+    )
     return filled
 
 
@@ -194,13 +197,13 @@ def check_added(columns: Mapping[str, pa.Array], prefix: str = "") -> None:
 
 
 def _check_partitions(column: pa.Array, name: str) -> None:
-    if (column.fill_null(0).to_numpy() < 0).any():
+    if (numbers_of(column.fill_null(scalar(0, column.type))) < 0).any():
         raise InvalidRequestError(f"column {name!r} holds a negative number", column=name)
 
 
 def _check_instants(column: pa.Array, name: str) -> None:
     """Instants that no calendar of Python's has are refused."""
-    instants = column.view(pa.int64()).fill_null(0).to_numpy()
+    instants = numbers_of(column.view(pa.int64()).fill_null(scalar(0)))
     if len(instants) and not (instants.min() >= _FIRST_US and instants.max() <= _LAST_US):
         raise InvalidRequestError(
             f"column {name!r} holds an instant outside the years 1 to 9999", column=name
@@ -210,5 +213,5 @@ def _check_instants(column: pa.Array, name: str) -> None:
 def filled_timestamps(column: pa.Array | None, count: int, now: int) -> pa.Array:
     """The timestamps of all rows, `now` (UTC microseconds) where there are none."""
     if column is None:  # a fifth of the time that pa.repeat takes
-        return pa.array(np.full(count, now, np.int64)).view(TIMESTAMP_TYPE)
-    return column.fill_null(pa.scalar(now, TIMESTAMP_TYPE)) if column.null_count else column
+        return number_column(np.full(count, now, np.int64)).view(TIMESTAMP_TYPE)
+    return column.fill_null(scalar(now, TIMESTAMP_TYPE)) if column.null_count else column

@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
+from kmq_storage.format.binary_columns import FEW, binary_column
 from kmq_storage.numeric import whole
 
 _COLUMNS = ("queue", "value")
+_PLAIN = {bytes, str}
 #: More than a queue can have; what is behind it by all that may be asked for has 64 bits still.
 _INDEX_MAX = 1 << 62
 
@@ -34,6 +36,8 @@ def column_of(what: str, elements: Any) -> pa.Array | pa.ChunkedArray:
         if isinstance(elements, pa.ChunkedArray):
             found = elements.cast(pa.binary())
             return found.combine_chunks() if found.nbytes < 2**31 else found
+        if isinstance(elements, list) and len(elements) <= FEW and {*map(type, elements)} <= _PLAIN:
+            return binary_column([x.encode() if isinstance(x, str) else x for x in elements])
         return pa.array(elements, pa.binary())
     except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
         raise InvalidRequestError(f"{what} must be bytes or text: {error}", field=what) from None

@@ -12,6 +12,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_count
@@ -38,6 +39,7 @@ from kmq_spark.errors import (
     NotFoundError,
     UnavailableError,
 )
+from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.fork import reopen_in_child
@@ -246,7 +248,7 @@ class KeyedQueues(Resource):
     def get_arrow(self, queue: str | bytes, offset: int, num: int) -> pa.Table:
         """The same as a table with the columns `index` (int64) and `value` (binary)."""
         values = self._messages(queue, offset, num)
-        indexes = pa.array(range(offset, offset + len(values)), pa.int64())
+        indexes = number_column(np.fromiter(range(offset, offset + len(values)), np.int64))
         return pa.table({"index": indexes, "value": values})
 
     def get_many(

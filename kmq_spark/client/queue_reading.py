@@ -20,6 +20,7 @@ from kmq_spark.errors import CorruptionError, InvalidRequestError
 from kmq_storage.deliveries import merged
 from kmq_storage.format.layout import UNTYPED
 from kmq_storage.format.manifest import Key
+from kmq_storage.format.plain_columns import no_rows
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.few_records import Part, few_records
@@ -151,7 +152,8 @@ def _no_rows(log: CommitLog, queue_id: bytes) -> pa.Table:
     queue = log.state.queues.by_id(queue_id)
     topics = map(log.state.topic_by_id, queue.bindings if queue else ())
     first = next((topic for topic in topics if topic is not None), None)
-    return public_schema(UNTYPED if first is None else first.layout()).empty_table()
+    schema = public_schema(UNTYPED if first is None else first.layout())
+    return pa.Table.from_batches([no_rows(schema)])
 
 
 def _tokens(queue_id: bytes, runs: Sequence[Run], part: Slice) -> npt.NDArray[Any]:

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_spark.client.constant_columns import constant
+from kmq_storage.format.binary_columns import binary_column
 from kmq_storage.format.delivery_numbers import times_of
+from kmq_storage.format.plain_columns import number_column
 from kmq_storage.format.records import TIMESTAMP_TYPE
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_rows import LOCKED, NEVER, Array
@@ -29,7 +32,7 @@ SCHEMA = pa.schema(
         ("priority", pa.int32()),
     ]
 )
-_STATES = ("ready", "locked", "delayed")
+_STATES = (b"ready", b"locked", b"delayed")
 
 
 def state_table(log: CommitLog, queue: Queue) -> pa.Table:
@@ -51,17 +54,17 @@ def _batch(topic: str | None, partition: int, rows: Array, now: int) -> pa.Recor
     ahead = rows["at"] > now
     states = np.where(ahead, np.where(rows["state"] == LOCKED, 1, 2), 0)
     columns: list[Any] = [
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        pa.array(np.ascontiguousarray(rows["offset"])),
-        pa.array(_STATES).take(pa.array(states)),
-        pa.array(times_of(rows["count"]).astype(np.int32)),
+        constant(topic, pa.string(), count),
+        constant(partition, pa.int32(), count),
+        number_column(rows["offset"]),
+        binary_column(_STATES).view(pa.string()).take(number_column(states)),
+        number_column(times_of(rows["count"]).astype(np.int32)),
         _instants(rows["at"], ~ahead),
         _instants(rows["expires"], rows["expires"] == NEVER),
-        pa.array(rows["priority"].astype(np.int32)),
+        number_column(rows["priority"].astype(np.int32)),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _instants(column: Array, missing: Array) -> pa.Array:
-    return pa.array(np.ascontiguousarray(column), mask=missing).view(TIMESTAMP_TYPE)
+    return number_column(column, ~missing).view(TIMESTAMP_TYPE)

@@ -16,6 +16,7 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 from kmq_storage.format.binary_columns import row_bytes
 from kmq_storage.format.murmur2 import murmur2, murmur2_of
+from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.format.records import keys_of
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
 from kmq_storage.log.topic_state import Topic
@@ -52,7 +53,7 @@ class Rows:
     def keep(self, rows: npt.NDArray[np.bool_]) -> Rows:
         """Only the rows of this mask."""
         chosen = self.chosen[rows] if isinstance(self.chosen, np.ndarray) else self.chosen
-        batch = self.batch.filter(pa.array(rows))
+        batch = self.batch.filter(number_column(rows))
         return Rows(batch, self.sizes[rows], chosen, self.schema_version)
 
 
@@ -92,7 +93,7 @@ class Router:
             return self.sticky(topic)
         by_key = partitions_by_key(keys, topic.partitions)
         if keys.null_count:
-            keyed = keys.is_valid().to_numpy(zero_copy_only=False)
+            keyed = flags_of(keys.is_valid())
             return np.where(keyed, by_key, self.sticky(topic)).astype(np.int32)
         return by_key
 
@@ -167,7 +168,7 @@ def split(topic: Topic, rows: Rows, routes: Routes) -> list[PartitionRecords]:
     order = np.argsort(narrow, kind="stable")  # a radix sort for 16 bits
     for column in rows.batch.columns:
         _fetch(column)
-    batch, sizes = rows.batch.take(pa.array(order)), rows.sizes[order]
+    batch, sizes = rows.batch.take(number_column(order)), rows.sizes[order]
     counts = np.bincount(routes)
     found, start = [], 0
     for partition in np.flatnonzero(counts):

@@ -9,6 +9,8 @@ import numpy as np
 from kmq_spark.client.routing import Routes, Rows
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
+from kmq_storage.format.binary_columns import row_bounds
+from kmq_storage.format.plain_columns import flags_of
 from kmq_storage.format.records import keys_of
 from kmq_storage.log.topic_state import Topic
 
@@ -30,10 +32,9 @@ def unstorable(topic: Topic, rows: Rows, routes: Routes) -> npt.NDArray[np.bool_
     bad = _unstorable(topic, rows.sizes, routes)
     keys = keys_of(rows.batch) if topic.settings.keyed else None
     if keys is not None:
-        import pyarrow.compute as pc  # slow to import, and other topics need it not
-
-        lengths = pc.fill_null(pc.binary_length(keys), 1)  # without a key it is no message
-        bad |= ~_is_name(np.asarray(lengths))
+        is_bad = ~_is_name(np.diff(row_bounds(keys)))
+        # Without a key it is no message.
+        bad |= is_bad & flags_of(keys.is_valid()) if keys.null_count else is_bad
     return bad
 
 

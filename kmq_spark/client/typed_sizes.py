@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from kmq_storage.format.plain_columns import flags_of, numbers_of, value_lengths
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -32,10 +34,7 @@ def value_sizes(column: pa.Array) -> Sizes:
     if types.is_null(kind):
         return _none(column)
     if _has_lengths(kind):
-        import pyarrow.compute as pc  # slow to import, and few need it
-
-        lengths: Sizes = pc.binary_length(column).fill_null(0).to_numpy().astype(np.int64)
-        return lengths
+        return value_lengths(column)
     widths: Sizes = _valid(column) * max(kind.bit_width // 8, 1)
     return widths
 
@@ -56,12 +55,12 @@ def _none(column: pa.Array) -> Sizes:
 def _valid(column: pa.Array) -> Sizes:
     if not column.null_count:
         return np.ones(len(column), np.int64)
-    valid: Sizes = column.is_valid().to_numpy(zero_copy_only=False).astype(np.int64)
+    valid: Sizes = flags_of(column.is_valid()).astype(np.int64)
     return valid
 
 
 def _lists(column: Any) -> Sizes:
-    offsets = column.offsets.to_numpy()
+    offsets = numbers_of(column.offsets)
     first, last = int(offsets[0]), int(offsets[-1])
     if types.is_map(column.type):
         keys, items = column.keys, column.items

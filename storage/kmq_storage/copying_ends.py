@@ -7,8 +7,8 @@ the first part already, with messages that the end would have ended.
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
+from kmq_storage.format.plain_columns import number_column
 from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.topic_state import Topic
@@ -33,7 +33,7 @@ def records_behind(
 def _rest_of_first_run(
     copied: Topic, proof: ChunkReader, piece: Replacement, reader: ChunkReader
 ) -> Records:
-    from kmq_storage.maintenance.counted import next_indexes  # which loads pandas
+    from kmq_storage.maintenance.counted import next_indexes
 
     number, first = piece.partition, piece.span[0]
     theirs = next_indexes(proof, copied, number, first)
@@ -41,5 +41,5 @@ def _rest_of_first_run(
     ended = indexes < theirs.indexes
     if not ended.any():
         return piece.merged(reader)
-    anew = Beginnings(theirs.names.filter(pa.array(ended)), indexes[ended])
+    anew = Beginnings(theirs.names.filter(number_column(ended)), indexes[ended])
     return BegunRun(piece.slices(reader), piece.schema, piece.held[0], anew)

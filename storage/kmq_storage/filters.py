@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.plain_columns import scalar
 from kmq_storage.format.records import PROPERTIES_TYPE
 
 _TOKEN = re.compile(
@@ -57,7 +58,7 @@ class _Columns:
     def values(self, name: str) -> pa.Array:
         """The property of this name in each record, as a struct; null where there is none."""
         if name not in self._known:
-            found = pc.map_lookup(self._properties, pa.scalar(name), "last")
+            found = pc.map_lookup(self._properties, scalar(name), "last")
             whole = found if isinstance(found, pa.Array) else found.combine_chunks()
             self._known[name] = whole
         return self._known[name]
@@ -111,7 +112,7 @@ def accepted(expression: str | None, properties: pa.Array | None, rows: int) -> 
     if expression is None:
         return pa.repeat(True, rows)
     column = pa.nulls(rows, PROPERTIES_TYPE) if properties is None else properties
-    return parsed_filter(expression)(_Columns(column)).fill_null(False)
+    return parsed_filter(expression)(_Columns(column)).fill_null(scalar(False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +266,9 @@ def _compared(name: str, sign: str, value: Value) -> Filter:
     def found(columns: _Columns) -> pa.Array:
         values = columns.values(name)
         if isinstance(value, bool):
-            return compare(pc.struct_field(values, "bool"), value)
+            return compare(pc.struct_field(values, "bool"), scalar(value))
         if isinstance(value, str):
-            return compare(pc.struct_field(values, "text"), value)
+            return compare(pc.struct_field(values, "text"), scalar(value))
         return _compared_numbers(compare, values, value)
 
     return found
@@ -277,14 +278,14 @@ def _compared_numbers(compare: Callable[[Any, Any], Any], values: pa.Array, valu
     """Whole numbers among each other exactly, whatever their size; all others as floats."""
     whole, broken = pc.struct_field(values, "int"), pc.struct_field(values, "float")
     if isinstance(value, float):
-        of_whole = compare(whole.cast(pa.float64(), safe=False), value)
+        of_whole = compare(whole.cast(pa.float64(), safe=False), scalar(value))
     elif -(2**63) <= value < 2**63:
-        of_whole = compare(whole, value)
+        of_whole = compare(whole, scalar(value))
     else:  # all whole numbers are on one side of it
         of_whole = compare(
-            whole.cast(pa.float64(), safe=False), math.inf if value > 0 else -math.inf
+            whole.cast(pa.float64(), safe=False), scalar(math.inf if value > 0 else -math.inf)
         )
-    return pc.coalesce(of_whole, compare(broken, _as_float(value)))
+    return pc.coalesce(of_whole, compare(broken, scalar(_as_float(value))))
 
 
 def _as_float(value: float) -> float:

@@ -16,6 +16,7 @@ from kmq_storage.errors import ConflictError
 from kmq_storage.filters import accepted
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.murmur2 import murmur2
+from kmq_storage.format.plain_columns import flags_of, scalar
 from kmq_storage.format.queue_entries import LookEntry
 from kmq_storage.format.records import column_of, keys_of
 from kmq_storage.log.binding import Unit
@@ -131,10 +132,10 @@ def _entering(
 
 
 def _let_in(expression: str | None, part: Slice) -> Any:
-    if expression is None:  # nor is pandas imported, as by the first `to_numpy` of a process
+    if expression is None:
         return np.ones(part.rows, np.bool_)
     properties = column_of(part.batch, "properties")
-    return accepted(expression, properties, part.rows).to_numpy(zero_copy_only=False)
+    return flags_of(accepted(expression, properties, part.rows))
 
 
 def order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
@@ -144,8 +145,8 @@ def order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
     """
     if keys is None or keys.null_count == rows:
         return np.zeros(rows, np.uint64)
-    all_keys = keys.fill_null(b"") if keys.null_count else keys
+    all_keys = keys.fill_null(scalar(b"")) if keys.null_count else keys
     hashes = murmur2(all_keys).astype(np.uint64) + np.uint64(1)
     if keys.null_count:
-        hashes[keys.is_null().to_numpy(zero_copy_only=False)] = 0
+        hashes[flags_of(keys.is_null())] = 0
     return hashes

@@ -265,6 +265,61 @@ def test_a_checkpoint_is_made_and_read_without_pandas(tmp_path: Path):
     assert _python(read) == "2 False"
 
 
+#: Calls of ordinary life, each after those before it.
+_ORDINARY = """
+topic = store.create_topic('t', partitions=2)
+producer.send('t', b'1', key='k', headers={'h': b'x'}, properties={'n': 1}).result()
+producer.send_batch('t', [b'1'] * 9, keys=[None, *'abcdefgh']).result()
+producer.send_arrow('t', columns(value=b'12', key=b'ab')).result()
+list(store.find('t', key='k', headers={'h': b'x'}, properties={'n': 1}))
+list(store.read('t'))
+store.consumer('g', topics=['t']).consume_arrow(9, timeout=9.0)
+store.set_group_offsets('h', {'t': {0: 1}})
+store.consumer('h', topics=['t']).lag()
+with store.producer(transactional_id='x').transaction() as sends: sends.send('t', b'1')
+store.create_queue('q', order='key')
+store.bind_queue('q', 't', filter="n >= 1 and not s = 'x'")
+store.queue('q').receive_arrow()
+producer.send_to_queue('q', b'1').result()
+producer.send_to_queue('q', b'1', key=b'k').result()
+store.queue('q').ack(store.queue('q').receive_arrow())
+store.queue('q').state()
+keyed = store.keyed_queues('k')
+keyed.put('a', b'1').result()
+keyed.put_batch(['a', 'b'], [b'1', '2'])
+keyed.put_arrow(columns(queue=b'ab', value=b'12'))
+keyed.get('a', 0, 9), keyed.get_arrow('a', 0, 9), keyed.get_many(['a', 'b'], 0, 9)
+keyed.size('a'), keyed.span('b'), keyed.names()
+keyed.ack(keyed.receive('a'))
+keyed.delete('b')
+store.seal()
+store.verify(deep=True)
+list(store.find('t', key='k')), list(store.read('t'))
+keyed.get('a', 0, 9), keyed.size('b'), keyed.names()
+"""
+
+
+@pytest.mark.skipif(not compiled.is_there, reason="columns of structs are made by pa.array()")
+def test_the_first_call_of_an_ordinary_kind_waits_for_no_pandas(tmp_path: Path):
+    code = f"""
+import sys, kmq_spark, pyarrow as pa
+from kmq_storage.format.binary_columns import binary_column
+def columns(**letters):
+    arrays = [binary_column([bytes([each]) for each in some]) for some in letters.values()]
+    return pa.RecordBatch.from_arrays(arrays, list(letters))
+store = kmq_spark.open({str(tmp_path / "s")!r})
+producer = store.producer()
+for line in {_ORDINARY!r}.strip().splitlines():
+    exec(line)
+    if 'pandas' in sys.modules:
+        sys.exit(line)
+producer.close()
+store.close()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_command_begins_without_pandas():
     """It would take as long as all else that a command imports."""
     code = "import sys, kmq_spark.cli.command_line; print('pandas' in sys.modules)"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 #: So many values are few.
-_FEW = 256
+FEW = 256
 
 
 def binary_column(values: Sequence[bytes | None]) -> pa.Array:
@@ -23,7 +23,7 @@ def binary_column(values: Sequence[bytes | None]) -> pa.Array:
     many values it makes one several times as fast.
     """
     count, nulls = len(values), values.count(None)
-    if count > _FEW:
+    if count > FEW:
         return pa.array(values, pa.binary())
     if nulls == count:
         return pa.nulls(count, pa.binary())

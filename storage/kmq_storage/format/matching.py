@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.plain_columns import flags_of, scalar
 from kmq_storage.format.records import HEADERS, KEY, PROPERTIES, PROPERTY_TYPE, column_of
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _with_key(keys: pa.Array | None, key: bytes, rows: int) -> Rows:
 
     if keys is None:
         return np.zeros(rows, np.bool_)
-    return _true(pc.equal(keys, pa.scalar(key, keys.type)))
+    return flags_of(pc.equal(keys, scalar(key)))
 
 
 def _with_pair(column: pa.Array | None, pair: Pair, rows: int) -> Rows:
@@ -88,17 +89,12 @@ def _with_pair(column: pa.Array | None, pair: Pair, rows: int) -> Rows:
         return found
     ends = np.from_dlpack(column.offsets)
     elements = column.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
-    named = pc.equal(pc.struct_field(elements, [0]), pair.name)
+    named = pc.equal(pc.struct_field(elements, [0]), scalar(pair.name))
     values = pc.struct_field(elements, pair.path)
     if pair.value is None:
         same = values.is_null()
     else:
-        same = pc.equal(values, pa.scalar(pair.value, values.type))
-    at = np.flatnonzero(_true(named) & _true(same))
+        same = pc.equal(values, scalar(pair.value, values.type))
+    at = np.flatnonzero(flags_of(named) & flags_of(same))
     found[np.searchsorted(ends - ends[0], at, "right") - 1] = True
-    return found & _true(column.is_valid())
-
-
-def _true(column: pa.Array) -> Rows:
-    rows: Rows = column.fill_null(False).to_numpy(zero_copy_only=False)
-    return rows
+    return found & flags_of(column.is_valid())

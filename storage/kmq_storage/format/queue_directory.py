@@ -17,9 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError, FormatVersionError
-from kmq_storage.format.binary_columns import row_bounds
+from kmq_storage.format.binary_columns import binary_column, row_bounds
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.message_place import MessagePlace
+from kmq_storage.format.plain_columns import number_column, numbers_of
 from kmq_storage.format.queue_table import Beginnings, QueueTable, first_from
 from kmq_storage.format.records import decode_batch
 
@@ -77,15 +78,14 @@ class DirectoryEncoder:
         """Blocks, and the list of them."""
         blocks: list[tuple[bytes, int, int, int, int]] = []
         for names, column, row in chain.from_iterable(tables):
-            message = _message([names, pa.array(column)], schema)
+            message = _message([names, number_column(column)], schema)
             blocks.append((names[0].as_py(), row, position, message.size, checksum(message)))
             yield message
             position += message.size
-        columns = zip(*blocks, strict=True) if blocks else [()] * len(_LIST)
-        message = _message(
-            [pa.array(column, field.type) for column, field in zip(columns, _LIST, strict=True)],
-            _LIST,
-        )
+        names, *numbers = zip(*blocks, strict=True) if blocks else [()] * len(_LIST)
+        kinds = [kind.to_pandas_dtype() for kind in _LIST.types[1:]]
+        columns = map(number_column, map(np.array, numbers, kinds))
+        message = _message([binary_column(names), *columns], _LIST)
         self.lists += (MessagePlace(position, message.size, checksum(message)),)
         yield message
 
@@ -198,7 +198,7 @@ class Directory(Listed[QueueTable]):
         batch = self._batch(block, message, _BLOCK)
         starts = np.empty(batch.num_rows + 1, np.int64)
         starts[0] = self._rows[block]
-        np.cumsum(batch.column("rows").to_numpy(), out=starts[1:], dtype=np.int64)
+        np.cumsum(numbers_of(batch.column("rows")), out=starts[1:], dtype=np.int64)
         starts[1:] += starts[0]
         if starts[-1] != self._rows[block + 1]:
             raise CorruptionError(f"the directory of {self._file} counts other rows than it has")
@@ -216,4 +216,4 @@ class BeginningList(Listed[Beginnings]):
     def decoded(self, block: int, message: pa.Buffer) -> Beginnings:
         """The queues of a block."""
         batch = self._batch(block, message, _BEGINNINGS)
-        return Beginnings(batch.column("name"), batch.column("index").to_numpy())
+        return Beginnings(batch.column("name"), numbers_of(batch.column("index")))

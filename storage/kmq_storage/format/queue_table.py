@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.format.plain_columns import number_column, numbers_of, scalar
 from kmq_storage.format.row_order import row_order
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class _Named:
         """Where each of many names stands here, -1 where it does not."""
         if len(names) * _HASHED_SHARE > len(self):
             found = pc.index_in(names, value_set=self.names)
-            return np.asarray(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+            return numbers_of(found.fill_null(scalar(-1, found.type))).astype(np.int64)
         return np.array([self._place_of(name) for name in names.to_pylist()], np.int64)
 
     def _place_of(self, name: bytes) -> int:
@@ -65,7 +66,7 @@ class _Named:
     def _marks(self) -> list[bytes]:
         """Some of the names, as objects: to find one takes no look at a dozen through Arrow."""
         places = np.arange(0, len(self), _MARKED)
-        marks: list[bytes] = self.names.take(pa.array(places)).to_pylist()
+        marks: list[bytes] = self.names.take(number_column(places)).to_pylist()
         return marks
 
 
@@ -107,7 +108,7 @@ class QueueTable(_Named):
         low = int(self.starts.searchsorted(first, "right")) - 1
         bounds = self.starts[low : int(self.starts.searchsorted(behind)) + 1].clip(first, behind)
         places = np.repeat(np.arange(low, low + len(bounds) - 1), np.diff(bounds))
-        return self.names.take(pa.array(places))
+        return self.names.take(number_column(places))
 
     def moved(self, rows: int) -> QueueTable:
         """The same queues, whose rows begin elsewhere."""
@@ -118,7 +119,7 @@ class QueueTable(_Named):
         behind = np.concatenate([[0], np.cumsum(kept)])[self.starts - self.starts[0]]
         named = np.flatnonzero(np.diff(behind))
         starts = behind[np.concatenate([named, [len(behind) - 1]])]
-        return QueueTable(self.names.take(pa.array(named)), starts)
+        return QueueTable(self.names.take(number_column(named)), starts)
 
     def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
         """The first row of each of many queues, and the one behind; the same where it has none."""
@@ -139,7 +140,7 @@ class Beginnings(_Named):
     @classmethod
     def none(cls) -> Beginnings:
         """No queue does."""
-        return cls(pa.array([], pa.binary()), np.zeros(0, np.int64))
+        return cls(pa.nulls(0, pa.binary()), np.zeros(0, np.int64))
 
     def of(self, name: bytes) -> int | None:
         """The index at which a queue begins anew; None when it goes on."""
@@ -182,8 +183,8 @@ def grouped(keys: pa.Array | pa.ChunkedArray) -> tuple[QueueTable, Order]:
         keys = pa.chunked_array([keys])
     pieces, places = different(keys.chunks)
     encoded = pa.chunked_array(pieces, keys.type).dictionary_encode().chunks
-    names = encoded[0].dictionary if encoded else pa.array([], keys.type)
-    return _ordered(names, [piece.indices.to_numpy() for piece in encoded], places)
+    names = encoded[0].dictionary if encoded else pa.nulls(0, keys.type)
+    return _ordered(names, [numbers_of(piece.indices) for piece in encoded], places)
 
 
 def different(pieces: Sequence[pa.Array]) -> tuple[list[pa.Array], list[int]]:
@@ -210,7 +211,7 @@ def merged(tables: Sequence[QueueTable]) -> tuple[QueueTable, Order]:
     """One table of all queues, and the rows of all tables, one behind the other, in its order."""
     names = pa.concat_arrays([table.names for table in tables]).dictionary_encode()
     counts = np.concatenate([np.diff(table.starts) for table in tables])
-    return _ordered(names.dictionary, [np.repeat(names.indices.to_numpy(), counts)], [0])
+    return _ordered(names.dictionary, [np.repeat(numbers_of(names.indices), counts)], [0])
 
 
 def _ordered(
@@ -219,6 +220,6 @@ def _ordered(
     """A table of rows in pieces, of which each row has the number of its name."""
     order = pc.sort_indices(names)
     ranks = np.empty(len(names), np.uint32)
-    ranks[order.to_numpy()] = np.arange(len(names), dtype=np.uint32)
+    ranks[numbers_of(order)] = np.arange(len(names), dtype=np.uint32)
     starts, rows = row_order([ranks[piece] for piece in pieces], places, len(names))
     return QueueTable(names.take(order), starts), rows

@@ -18,6 +18,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.packing import packed
 from kmq_storage.format.pieces import message_pieces
+from kmq_storage.format.plain_columns import flags_of, number_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -128,8 +129,8 @@ def has_value(batch: pa.RecordBatch) -> pa.Array:
     gone = column_of(batch, "tombstone")
     rows = np.ones(batch.num_rows, np.bool_)
     if gone is not None:
-        rows = ~gone.fill_null(False).to_numpy(zero_copy_only=False)
-    return pa.array(rows)
+        rows = ~flags_of(gone)
+    return number_column(rows)
 
 
 def tombstones_of(batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
@@ -137,8 +138,8 @@ def tombstones_of(batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
     keys = keys_of(batch)
     if keys is None or (not is_typed(batch.schema) and not batch.column("value").null_count):
         return np.zeros(0, np.intp)
-    deleted = ~has_value(batch).to_numpy(zero_copy_only=False)
-    return np.flatnonzero(deleted & keys.is_valid().to_numpy(zero_copy_only=False))
+    deleted = ~flags_of(has_value(batch))
+    return np.flatnonzero(deleted & flags_of(keys.is_valid()))
 
 
 def with_offsets(batch: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from kmq_storage.format.binary_columns import row_bounds
+from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -39,7 +40,7 @@ def takeable(column: pa.ChunkedArray) -> Takeable:
     if types.is_binary(column.type):
         return Views(column)
     if types.is_timestamp(column.type) and not column.null_count:
-        pieces = [piece.view(pa.int64()).to_numpy() for piece in column.chunks]
+        pieces = [numbers_of(piece.view(pa.int64())) for piece in column.chunks]
         return _Instants(Numbers.of(pieces), column.type)
     return _Whole(column)
 
@@ -49,7 +50,7 @@ class _Whole:
         self._column = column.combine_chunks()
 
     def take(self, rows: _Numbers) -> pa.Array:
-        return self._column.take(pa.array(rows))
+        return self._column.take(number_column(rows))
 
 
 class Numbers:
@@ -90,7 +91,7 @@ class _Instants:
         self._kind = kind
 
     def take(self, rows: _Numbers) -> pa.Array:
-        return pa.array(self._numbers.take(rows)).view(self._kind)
+        return number_column(self._numbers.take(rows)).view(self._kind)
 
 
 class Views:
@@ -105,7 +106,7 @@ class Views:
             self._view(piece, self._views[first : first + len(piece)])
             first += len(piece)
         nulls = column.null_count
-        self._is_valid = np.asarray(column.is_valid().combine_chunks()) if nulls else None
+        self._is_valid = flags_of(column.is_valid().combine_chunks()) if nulls else None
 
     def _view(self, piece: pa.Array, views: npt.NDArray[np.int32]) -> None:
         bounds = row_bounds(piece)
@@ -123,7 +124,7 @@ class Views:
 
     def take(self, rows: _Numbers) -> pa.Array:
         """The rows with these numbers, in this order."""
-        valid = None if self._is_valid is None else pa.array(self._is_valid[rows]).buffers()[1]
+        valid = None if self._is_valid is None else number_column(self._is_valid[rows]).buffers()[1]
         views = self._views.view("V16")[rows, 0]
         buffers = [valid, pa.py_buffer(views), *self._data]
         return pa.Array.from_buffers(pa.binary_view(), len(rows), buffers).cast(pa.binary())

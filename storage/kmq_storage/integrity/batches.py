@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.plain_columns import numbers_of
 from kmq_storage.format.records import decode_batch, is_run, offsets_of, timestamp_bounds
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.topic_state import Topic
@@ -61,7 +62,7 @@ def _differs(batch: pa.RecordBatch, chunk: Chunk) -> str | None:
         return "timestamps are outside the bounds that are said of them"
     offsets = offsets_of(batch)
     in_order = not is_run(chunk.columns)
-    if in_order and offsets is not None and not _are_inside(offsets.to_numpy(), chunk):
+    if in_order and offsets is not None and not _are_inside(numbers_of(offsets), chunk):
         return "offsets are not those that are said of them"
     return None
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
+from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of
 from kmq_storage.format.queue_table import grouped
 from kmq_storage.format.records import keys_of, tombstones_of
 from kmq_storage.keyed.parts import Parts
@@ -233,7 +234,7 @@ class QueueIndex:
 
     def _kept(self, names: pa.Array) -> pa.Array:
         """Those of the queues that have messages; the names ascend."""
-        return names.filter(pa.array(self._counts(names, self.end) > self._firsts(names)))
+        return names.filter(number_column(self._counts(names, self.end) > self._firsts(names)))
 
     def _firsts(self, names: pa.Array) -> _Numbers:
         """The index of the first message that each queue has; the names ascend."""
@@ -260,7 +261,7 @@ def _ascending(names: pa.ChunkedArray) -> Iterator[pa.Array]:
     """Each name once, in the order of their bytes, as many as one column can have at a time."""
     once = pc.unique(names.cast(pa.large_binary()))
     order = pc.sort_indices(once)
-    behind = np.cumsum(pc.binary_length(once).to_numpy()[order.to_numpy()])
+    behind = np.cumsum(numbers_of(pc.binary_length(once))[numbers_of(order)])
     borders = np.flatnonzero(np.diff(behind // _SORTED_BYTES)) + 1
     for low, high in pairwise([0, *borders.tolist(), len(once)]):
         yield once.take(order.slice(low, high - low)).cast(pa.binary())
@@ -327,18 +328,18 @@ def _ends(part: Slice) -> _Places:
     """The queues that end in a slice, and the offsets of their ends."""
     keys, rows = keys_of(part.batch), tombstones_of(part.batch)
     if keys is None:
-        return pa.array([], pa.binary()), part.offsets()[:0]
-    return keys.take(pa.array(rows)), part.offsets()[rows]
+        return pa.nulls(0, pa.binary()), part.offsets()[:0]
+    return keys.take(number_column(rows)), part.offsets()[rows]
 
 
 def messages(part: Slice) -> _Places:
     """The queues and offsets of the records that are messages."""
     keys, offsets, wanted = keys_of(part.batch), part.offsets(), is_message(part.batch)
     if keys is None:
-        return pa.array([], pa.binary()), offsets[:0]
+        return pa.nulls(0, pa.binary()), offsets[:0]
     if wanted.all():
         return keys, offsets
-    return keys.filter(pa.array(wanted)), offsets[wanted]
+    return keys.filter(number_column(wanted)), offsets[wanted]
 
 
 def is_message(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -348,4 +349,4 @@ def is_message(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         return np.zeros(batch.num_rows, np.bool_)
     if not (keys.null_count or values.null_count):
         return np.ones(batch.num_rows, np.bool_)
-    return np.asarray(pc.and_(keys.is_valid(), values.is_valid()), np.bool_)
+    return flags_of(pc.and_(keys.is_valid(), values.is_valid()))

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.gathered import Gathered, check_column, ranges, rearranged
+from kmq_storage.format.plain_columns import number_column, numbers_of
 from kmq_storage.objects.mapping import is_readable
 
 if TYPE_CHECKING:
@@ -62,14 +63,14 @@ class Asked:
         if not any(part.has_beginnings for part in parts):
             return
         order = self._order()
-        _, begin = _lives(parts, self.names.take(pa.array(order)))
+        _, begin = _lives(parts, self.names.take(number_column(order)))
         firsts = self.firsts[order]
         for row in order[(firsts >= 0) & (firsts < begin)].tolist():
             yield self.names[row].as_py(), int(self.firsts[row])
 
     def _order(self) -> _Numbers:
         """The rows in the order of their names."""
-        return np.asarray(pc.sort_indices(self.names).to_numpy().astype(np.int64))
+        return numbers_of(pc.sort_indices(self.names)).astype(np.int64)
 
     def answer(self, parts: Sequence[QueueRows]) -> pa.RecordBatch:
         """The messages, in the order of the names; of none that is given up."""
@@ -82,16 +83,18 @@ class Asked:
         values = _copied(rearranged(found, ranges_of.counts, wanted))
         found.clear()  # it may take as much memory again
         per_queue = ranges_of.per_queue(len(order))[given]
-        check_column("names", int(per_queue @ np.asarray(pc.binary_length(self.names), np.int64)))
-        names = self.names.take(pa.array(np.repeat(np.arange(len(order)), per_queue)))
-        indexes = pa.array(ranges(firsts[given], per_queue))
+        check_column(
+            "names", int(per_queue @ numbers_of(pc.binary_length(self.names)).astype(np.int64))
+        )
+        names = self.names.take(number_column(np.repeat(np.arange(len(order)), per_queue)))
+        indexes = number_column(ranges(firsts[given], per_queue))
         return pa.RecordBatch.from_arrays([names, indexes, values], schema=SCHEMA)
 
     def _found(
         self, parts: Sequence[QueueRows], order: _Numbers
     ) -> tuple[_Numbers, _Ranges, list[Gathered]]:
         """The first index of each queue, the names sorted; where it has messages, and these."""
-        names = self.names.take(pa.array(order))
+        names = self.names.take(number_column(order))
         part_of, before = _lives(parts, names)
         first = np.maximum(self.firsts[order], before)
         behind = first + self.most

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from kmq_storage.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.gathered import Gathered, gathered, ranges
+from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.index import QueueIndex, RunRows
 from kmq_storage.keyed.losses import Losses
 from kmq_storage.keyed.many import Asked, QueueRows
@@ -246,7 +247,7 @@ class QueueReader:
         rows = offsets - chunk.base_offset if chunk.dense else known.offsets().searchsorted(offsets)
         if rows[-1] - rows[0] + 1 == len(rows):
             return batch.column("value").slice(rows[0], len(rows))
-        return batch.column("value").take(pa.array(rows))
+        return batch.column("value").take(number_column(rows))
 
     def _batch(self, topic: Topic, chunk: Chunk) -> pa.RecordBatch:
         """The values of a chunk; the last ones stay at hand, proven."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of, scalar
 from kmq_storage.format.queue_table import QueueTable
 from kmq_storage.format.records import keys_of, offsets_of
 from kmq_storage.format.row_order import sorting
@@ -52,7 +53,7 @@ class KeyedRows:
         """The records of a mask."""
         if rows.all():
             return self
-        mask = pa.array(rows)
+        mask = number_column(rows)
         columns = (each.filter(mask) for each in (self.batch, self.queues, self.indexes))
         batch, queues, indexes = columns
         return KeyedRows(batch, self.offsets[rows], queues, indexes)
@@ -69,11 +70,11 @@ class _Done:
     def is_before(self, rows: KeyedRows) -> _Mask:
         """Which of some records of a run come behind it, in the order of runs."""
         unread = rows.offsets > self.offset
-        named = np.asarray(rows.queues.is_valid())
+        named = flags_of(rows.queues.is_valid())
         if self.queue is None:
             return named | unread
-        same = np.asarray(pc.equal(rows.queues, self.queue).fill_null(False))
-        above = np.asarray(pc.greater(rows.queues, self.queue).fill_null(False))
+        same = flags_of(pc.equal(rows.queues, scalar(self.queue)))
+        above = flags_of(pc.greater(rows.queues, scalar(self.queue)))
         return above | (same & unread)
 
 
@@ -171,7 +172,7 @@ class KeyedReader:
             try:
                 indexes, at = self._indexes(table, before, run), 0
                 for batch in run.records(int(table.starts[0]), table.rows_end, layout):
-                    part = pa.array(indexes[at : at + batch.num_rows])
+                    part = number_column(indexes[at : at + batch.num_rows])
                     yield KeyedRows(batch, _offsets(batch), batch.column("key"), part)
                     at += batch.num_rows
             except CorruptionError as error:
@@ -191,7 +192,7 @@ class KeyedReader:
     def _behind_runs(
         self, topic: Topic, runs: Sequence[RunIndex], start: int, end: int
     ) -> Iterator[KeyedRows]:
-        counted = _Counted(pa.array([], pa.binary()))
+        counted = _Counted(pa.nulls(0, pa.binary()))
         if "index" in self._columns:
             counted = _Counted(self._names(topic, start, end))
             counted.counts = counts_in(runs, counted.names, start)
@@ -210,17 +211,17 @@ class KeyedReader:
             indexes = np.zeros(part.rows, np.int64)
             if "index" in self._columns:
                 indexes = counted.take(keys, _ended(part.batch))
-            queues = pc.if_else(pa.array(message), keys, pa.scalar(None, pa.binary()))
-            rows = KeyedRows(part.batch, part.offsets(), queues, pa.array(indexes, mask=~message))
+            queues = pc.if_else(number_column(message), keys, pa.nulls(1, pa.binary())[0])
+            rows = KeyedRows(part.batch, part.offsets(), queues, number_column(indexes, message))
             yield rows if self._wanted is None else rows.only(wanted)
 
     def _names(self, topic: Topic, start: int, end: int) -> pa.Array:
         """The queues that are read of a range of offsets behind the runs, by name."""
         parts = readable(self._log, self._reader, topic, (start, end))
         found = [pc.unique(messages(part)[0]) for part in parts]
-        names = pc.unique(pa.concat_arrays([pa.array([], pa.binary()), *found]))
+        names = pc.unique(pa.concat_arrays([pa.nulls(0, pa.binary()), *found]))
         if self._wanted is not None:
-            names = names.filter(pa.array(self._wanted.among(names)))
+            names = names.filter(number_column(self._wanted.among(names)))
         return names.take(pc.sort_indices(names))
 
 
@@ -234,8 +235,8 @@ class _Counted:
     def take(self, keys: pa.Array, ended: _Mask) -> _Numbers:
         """The index of each of more records; of one that ends its queue, and of others, any."""
         count = len(self.names)
-        places = pc.index_in(keys, value_set=self.names).fill_null(count)
-        places = places.to_numpy().astype(np.uint32)
+        places = pc.index_in(keys, value_set=self.names).fill_null(scalar(count, pa.int32()))
+        places = numbers_of(places).astype(np.uint32)
         order = sorting(places.astype(np.uint64))
         rows = np.bincount(places, minlength=count + 1)
         behind = np.cumsum(rows)
@@ -263,7 +264,7 @@ def _keys(batch: pa.RecordBatch) -> pa.Array:
 
 def _ended(batch: pa.RecordBatch) -> _Mask:
     """Which records have no value: of a queue, those which end it."""
-    return np.asarray(batch.column("value").is_null())
+    return flags_of(batch.column("value").is_null())
 
 
 def _without_queue(batch: pa.RecordBatch) -> KeyedRows:
@@ -274,7 +275,7 @@ def _without_queue(batch: pa.RecordBatch) -> KeyedRows:
 def _offsets(batch: pa.RecordBatch) -> _Numbers:
     offsets = offsets_of(batch)
     assert offsets is not None, "runs have a column of offsets"
-    return np.asarray(offsets.to_numpy(), np.int64)
+    return np.asarray(numbers_of(offsets), np.int64)
 
 
 def _done(rows: KeyedRows, end: int) -> _Done:

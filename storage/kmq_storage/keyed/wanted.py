@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.binary_columns import binary_column
+from kmq_storage.format.plain_columns import flags_of, scalar
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -25,7 +28,7 @@ class Wanted:
 
     def rows(self, run: RunIndex) -> list[tuple[int, int]]:
         """Where a run has them: rows from a first one up to one behind, ascending."""
-        firsts, behinds = run.spans(pa.array(sorted(self.names), pa.binary()))
+        firsts, behinds = run.spans(binary_column(sorted(self.names)))
         found = list(zip(firsts.tolist(), behinds.tolist(), strict=True))
         for prefix in self.prefixes:
             above = _above(prefix)
@@ -37,10 +40,10 @@ class Wanted:
         """Which of some names are of them."""
         import pyarrow.compute as pc  # slow to import, and who parses options needs the rest
 
-        found = pc.is_in(keys, value_set=pa.array(self.names, pa.binary()))
+        found = pc.is_in(keys, value_set=binary_column(self.names))
         for prefix in self.prefixes:
-            found = pc.or_(found, pc.starts_with(keys, prefix).fill_null(False))
-        return np.asarray(found)
+            found = pc.or_(found, pc.starts_with(keys, prefix).fill_null(scalar(False)))
+        return flags_of(found)
 
 
 def _above(prefix: bytes) -> bytes | None:

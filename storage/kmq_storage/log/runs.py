@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.plain_columns import no_rows, number_column, numbers_of
 from kmq_storage.format.records import offsets_of, without_offsets
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.model import Location, Place, RunPiece
@@ -69,14 +70,14 @@ class Run:
     def between(self, start: int, end: int, *, dense: bool) -> pa.RecordBatch:
         """The records with offsets in [start, end); with these unless every one has its row."""
         first, behind = self._offsets.searchsorted((start, end)).tolist()
-        table = self._table.take(pa.array(self._rows[first:behind])).combine_chunks()
+        table = self._table.take(number_column(self._rows[first:behind])).combine_chunks()
         batches = table.to_batches() or self._table.slice(0, 0).to_batches()
-        batch = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+        batch = batches[0] if batches else no_rows(table.schema)
         return without_offsets(batch) if dense else batch
 
 
 def run_offsets(batches: Sequence[pa.RecordBatch]) -> npt.NDArray[np.int64]:
     """The offsets of the records of a run's batches, as they stand there."""
     columns = [offsets_of(batch) for batch in batches]
-    found = [np.asarray(column.to_numpy(), np.int64) for column in columns if column is not None]
+    found = [np.asarray(numbers_of(column), np.int64) for column in columns if column is not None]
     return np.concatenate([np.zeros(0, np.int64), *found])

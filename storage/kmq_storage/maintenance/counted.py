@@ -18,6 +18,7 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.errors import IllegalStateError
+from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.format.queue_table import Beginnings, beginnings_of_all, grouped, overlaid
 from kmq_storage.format.records import keys_of
 from kmq_storage.log.reader import ChunkReader
@@ -99,11 +100,11 @@ def _added(known: Beginnings, more: _Counts) -> Beginnings:
     before, counts = begun.of_all(names), more.messages.of_all(names)
     indexes = np.maximum(before, 0) + np.maximum(counts, 0)
     kept = np.flatnonzero(indexes)
-    return Beginnings(names.take(pa.array(kept)), indexes[kept])
+    return Beginnings(names.take(number_column(kept)), indexes[kept])
 
 
 def _of_run(run: RunIndex, offset: int) -> _Counts:
-    names = pa.concat_arrays(_checked(pa.array([], pa.binary()), *run.names()))
+    names = pa.concat_arrays(_checked(pa.nulls(0, pa.binary()), *run.names()))
     return _Counts(
         Beginnings(names, run.counts_below(names, offset)), beginnings_of_all(run.beginnings())
     )
@@ -113,9 +114,9 @@ def _of_slices(parts: Sequence[Slice]) -> _Counts:
     """What records that are in no run add."""
     found = pa.concat_tables([_NO_KEYS, *(_keys_of(part) for part in parts)])
     keys = pa.concat_arrays(_checked(*found.column("key").chunks))
-    is_value = np.asarray(found.column("is_value").combine_chunks())
+    is_value = flags_of(found.column("is_value").combine_chunks())
     kept, anew = without_dead(keys, np.flatnonzero(~is_value))
-    table, _ = grouped(keys.filter(pa.array(kept & is_value)))
+    table, _ = grouped(keys.filter(number_column(kept & is_value)))
     return _Counts(Beginnings(table.names, np.diff(table.starts)), anew)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.plain_columns import number_column
 from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped
 from kmq_storage.format.records import tombstones_of
 from kmq_storage.log.run_index import RunIndex
@@ -30,7 +31,7 @@ def without_dead(keys: pa.Array, ends: _Numbers) -> tuple[_Mask, Beginnings]:
     """
     if not len(ends):
         return np.ones(len(keys), np.bool_), Beginnings.none()
-    table, order = grouped(keys.take(pa.array(ends)))
+    table, order = grouped(keys.take(number_column(ends)))
     last = ends[order[table.starts[1:] - 1]]
     places = table.places_of(keys)
     dead_below = np.where(places < 0, 0, last[places])
@@ -52,7 +53,7 @@ class LastBeginnings:
         self._count = len(runs)
         if ended is not None:
             found.append((self._count, Beginnings(ended, np.zeros(len(ended), np.int64))))
-        names = [pa.array([], pa.binary()), *(each.names for _, each in found)]
+        names = [pa.nulls(0, pa.binary()), *(each.names for _, each in found)]
         table, order = grouped(pa.concat_arrays(names))
         last = order[table.starts[1:] - 1]
         #: Of each name the run.
@@ -66,7 +67,7 @@ class LastBeginnings:
     def kept(self) -> Beginnings:
         """Those in the runs that are not forgotten."""
         kept = np.flatnonzero(~self._forgotten & (self._numbers < self._count))
-        return Beginnings(self._all.names.take(pa.array(kept)), self._all.indexes[kept])
+        return Beginnings(self._all.names.take(number_column(kept)), self._all.indexes[kept])
 
     def alive(self, number: int, table: QueueTable) -> _Mask:
         """Which rows of a table of one of the runs are of queues that no later run ends."""
@@ -83,11 +84,11 @@ class LastBeginnings:
         kept = [others.slice(0, 0)]
         for batch in others.to_batches():
             ends = tombstones_of(batch)
-            places = self._all.places_of(batch.column("key").take(pa.array(ends)))
+            places = self._all.places_of(batch.column("key").take(number_column(ends)))
             gone = (self._numbers[places] > number) | self._forgotten[places]
             stays = np.ones(batch.num_rows, np.bool_)
             stays[ends] = (places < 0) | ~gone
-            kept.append(pa.Table.from_batches([batch]).filter(pa.array(stays)))
+            kept.append(pa.Table.from_batches([batch]).filter(number_column(stays)))
         return pa.concat_tables(kept)
 
 

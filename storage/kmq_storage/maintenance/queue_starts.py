@@ -11,13 +11,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
-import numpy as np
-import pyarrow as pa
-
 from kmq_storage import limits
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.layout_entries import SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import Row
+from kmq_storage.format.plain_columns import no_rows, number_column, numbers_of
 from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.format.records import offsets_of
 from kmq_storage.log.binding import Unit
@@ -114,7 +112,7 @@ class _Kept(SortedRecords):
     def pieces(self) -> Iterator[Sorted]:
         schema = self._replaced.schema
         if self._replaced.span[1] == self._first:
-            nothing = pa.RecordBatch.from_pylist([], schema)
+            nothing = no_rows(schema)
             yield Sorted(nothing, NO_QUEUES, self._beginnings)
         elif self._merged is not None:
             for piece in self._merged.pieces():
@@ -128,6 +126,6 @@ class _Kept(SortedRecords):
         """The records of a piece that are kept."""
         offsets = offsets_of(piece.records)
         assert offsets is not None, "runs have a column of offsets"
-        kept = np.asarray(offsets.to_numpy()) >= self._first
+        kept = numbers_of(offsets) >= self._first
         table = piece.table.only(kept) if len(piece.table) else piece.table
-        return Sorted(piece.records.filter(pa.array(kept)), table)
+        return Sorted(piece.records.filter(number_column(kept)), table)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.format.manifest import Row
+from kmq_storage.format.plain_columns import flags_of, no_rows, number_column
 from kmq_storage.format.queue_table import (
     Beginnings,
     QueueTable,
@@ -66,7 +67,7 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Ite
     scattered = _Scattered(records, _offsets(parts))
     others = len(order) - table.rows
     keys = records.column("key")
-    keys = keys.take(pa.array(order[:others])) if others else keys.slice(0, 0)
+    keys = keys.take(number_column(order[:others])) if others else keys.slice(0, 0)
     yield Sorted(scattered.taken(order[:others], keys.combine_chunks(), schema), table, beginnings)
     for first in range(others, len(order), most):
         rows = order[first : first + most]
@@ -97,15 +98,15 @@ class _Scattered:
     def taken(self, rows: Order, keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
         """Some rows, which have these keys, with the columns of a segment."""
         found = {name: column.take(rows) for name, column in self._columns.items()}
-        offsets = pa.array(self._offsets.take(rows))
+        offsets = number_column(self._offsets.take(rows))
         batch = pa.RecordBatch.from_pydict({"offset": offsets, "key": keys, **found})
         return with_nulls(batch, schema)
 
 
 def _order(records: pa.Table) -> tuple[Order, QueueTable, Beginnings]:
     keys = records.column("key")
-    named = np.asarray(keys.is_valid().combine_chunks())
-    valid = np.asarray(records.column("value").is_valid().combine_chunks())
+    named = flags_of(keys.is_valid().combine_chunks())
+    valid = flags_of(records.column("value").is_valid().combine_chunks())
     are_messages = named & valid
     if are_messages.all():
         table, order = grouped(keys)
@@ -114,17 +115,17 @@ def _order(records: pa.Table) -> tuple[Order, QueueTable, Beginnings]:
     kept, beginnings = without_dead(keys, np.flatnonzero(named & ~valid))
     others = np.flatnonzero(~are_messages & kept)
     messages = np.flatnonzero(are_messages & kept)
-    table, order = grouped(keys.take(pa.array(messages)))
+    table, order = grouped(keys.take(number_column(messages)))
     return np.concatenate([others, messages[order]]), table.moved(len(others)), beginnings
 
 
 def _taken(records: pa.Table, order: Order) -> pa.RecordBatch:
-    return _batch(records.take(pa.array(order)))
+    return _batch(records.take(number_column(order)))
 
 
 def _batch(records: pa.Table) -> pa.RecordBatch:
     found = records.combine_chunks().to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], records.schema)
+    return found[0] if found else no_rows(records.schema)
 
 
 class SortedRecords(ABC):
@@ -189,7 +190,7 @@ class RunMerge(SortedRecords):
             for table in run.tables(*span):
                 alive = self._last.alive(number, table)
                 rows = found.slice(int(table.starts[0]) - span[0], table.rows)
-                records.append(rows if alive.all() else rows.filter(pa.array(alive)))
+                records.append(rows if alive.all() else rows.filter(number_column(alive)))
                 tables.append(table if alive.all() else table.only(alive))
         table, order = merged(tables)
         return Sorted(_taken(pa.concat_tables(records), order), table)

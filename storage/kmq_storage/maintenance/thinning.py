@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage import limits
+from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex
@@ -89,7 +90,7 @@ class _Later:
     def goes_on(self, names: pa.Array) -> npt.NDArray[np.bool_]:
         """Which queues have messages here, or ended here."""
         messages = self.run.counts(names, self.run.place.end_offset) > 0
-        messages &= ~np.asarray(pc.is_in(names, value_set=self.gone))
+        messages &= ~flags_of(pc.is_in(names, value_set=self.gone))
         found: npt.NDArray[np.bool_] = messages | (self.run.beginnings_of(names) >= 0)
         return found
 
@@ -102,7 +103,7 @@ def _ended(run: RunIndex, later: Sequence[_Later]) -> tuple[pa.Array, int]:
             counts = run.counts(names, run.place.end_offset)
             for between in later[:number]:
                 counts[between.goes_on(names)] = 0
-            found.append(names.filter(pa.array(counts > 0)))
+            found.append(names.filter(number_column(counts > 0)))
             dead += int(counts.sum())
     return pa.concat_arrays(found), dead
 

@@ -1,0 +1,68 @@
+"""Arrow's columns and scalars of plain values, and numpy's of columns, without pandas.
+
+The first `pa.array()`, `pa.scalar()` or `to_numpy()` of a process, and the first kernel that is
+given a value of Python, import pandas where it is installed: whoever called waits a second for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.binary_columns import binary_column
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+def number_column(
+    numbers: npt.NDArray[Any], known: npt.NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """The column of numbers or flags, no copy of numbers; null where they are not known."""
+    kind = pa.from_numpy_dtype(numbers.dtype)
+    is_flags = pa.types.is_boolean(kind)
+    data = np.packbits(numbers, bitorder="little") if is_flags else np.ascontiguousarray(numbers)
+    valid = None if known is None else pa.py_buffer(np.packbits(known, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(numbers), [valid, pa.py_buffer(data)])
+
+
+def numbers_of(column: pa.Array) -> npt.NDArray[Any]:
+    """The numbers of a column without nulls, not copied."""
+    return cast("npt.NDArray[Any]", np.from_dlpack(column))
+
+
+def flags_of(column: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """The flags of a column; null is none."""
+    if not len(column):  # which may have no buffer
+        return np.zeros(0, np.bool_)
+    first, spare = divmod(column.offset, 8)
+    data = np.frombuffer(column.buffers()[1], np.uint8)[first:]
+    bits = np.unpackbits(data, count=spare + len(column), bitorder="little")[spare:]
+    flags = bits.view(np.bool_)
+    return flags & flags_of(column.is_valid()) if column.null_count else flags
+
+
+def value_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+    """The bytes of each text or value of bytes; 0 of null."""
+    import pyarrow.compute as pc  # slow to import, and few need it
+
+    lengths = pc.binary_length(column)
+    return numbers_of(lengths.fill_null(scalar(0, lengths.type))).astype(np.int64)
+
+
+def scalar(value: bytes | str | float, kind: pa.DataType | None = None) -> pa.Scalar:
+    """A value that is not None; of the type that pyarrow has for it, or of this one."""
+    if isinstance(value, str):
+        found = binary_column([value.encode()]).view(pa.string())[0]
+    elif isinstance(value, bytes):
+        found = binary_column([value])[0]
+    else:
+        found = number_column(np.array([value]))[0]
+    return found if kind is None else found.cast(kind)
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    """A batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
