@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 USERS = 10
 #: Rows of one batch, and of one read.
 _TOGETHER, _READ = 4_096, 16_384
+#: Headers of a message that is polled: the one that was sent, the name of its topic or queue, its
+#: id, two times and two hosts.
+_HEADERS = 7
 #: Counters whose messages are made at once.
 _MADE = 1_024
 
@@ -173,12 +176,26 @@ def pull_calls(task: Task) -> Took:
             assert int(body[12:22]) == counter, "a counter"
             assert body[22:] == filler(producer, counter) + endings[name], "a body"
             assert headers.get_string(TRACE) == trace(counter), "a header"
+            assert len(headers.values) == _HEADERS, "the number of headers"
             assert properties.get_long(OFFSET) == counter, "a property"
             assert properties.get_double(WEIGHT) == counter * 0.5, "another one"
+            facts = properties.values
+            assert len(facts) == 2, "the number of properties"
+            assert type(facts[OFFSET]) is int, "the type of a property"
+            assert type(facts[WEIGHT]) is float, "the type of another one"
     for number in task.own:
         found[number] = counters[NAMES[number]]
     _expect_all(task, found)
     return meter.took()
+
+
+def expect_no_keys(path: str) -> None:
+    """AssertionError where a message has a key: none was sent with one, and no poll tells it."""
+    with kmq.open(path, read_only=True) as store:
+        for number, name in enumerate(NAMES):
+            log = queue_log(name) if _is_queue(number) else name
+            for rows in store.read(log, columns=["key"]):
+                assert rows.column("key").null_count == rows.num_rows, "a key"
 
 
 _Phase = Callable[[Task], Took]

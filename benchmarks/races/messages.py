@@ -14,7 +14,6 @@ import os
 import resource
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,14 @@ import pyarrow as pa
 
 from benchmarks.races import message_phases as phases
 from benchmarks.races.message_phases import USERS, Task
-from benchmarks.races.workers import Took, in_threads, stored_bytes, together
+from benchmarks.races.workers import (
+    Took,
+    existing_folder,
+    in_threads,
+    own_folder,
+    stored_bytes,
+    together,
+)
 
 #: What was published: seconds to send and to pull 40,000,000 messages, and the score of it.
 PUBLISHED = (
@@ -99,6 +105,7 @@ def run(messages: int, folder: str, *, by: str, users: str) -> Result:
     sending, memory = timed(send, crews)
     stored = stored_bytes(path)
     pulling, more = timed(pull, crews)
+    phases.expect_no_keys(path)
     shutil.rmtree(path)
     count = tasks[0].each * USERS * len(phases.NAMES)
     return Result(f"{by}, {users}", count, sending, pulling, max(memory, more), stored / count)
@@ -132,7 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     users = ["threads", "processes"]
     parser.add_argument("--users", nargs="+", choices=users, default=users)
-    parser.add_argument("--folder", help="where stores are made (some 300 bytes a message)")
+    room = "where stores are made (some 300 bytes a message)"
+    parser.add_argument("--folder", type=existing_folder, help=room)
     options = parser.parse_args(arguments)
     least = USERS * len(phases.NAMES)
     if options.messages < least:
@@ -141,14 +149,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{len(phases.NAMES)} names, so at least {least} are needed"
         )
     results: list[Result] = []
-    folder = tempfile.mkdtemp(dir=options.folder)
-    try:
+    with own_folder(options.folder) as folder:
         for by in options.by:
             for kind in options.users:
                 results.append(run(options.messages, folder, by=by, users=kind))
                 print(table(results[-1:]).splitlines()[2], flush=True)
-    finally:
-        shutil.rmtree(folder)
     print(table(results))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     print(f"CPU {used.ru_utime + used.ru_stime:.1f} s")

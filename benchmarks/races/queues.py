@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import argparse
 import resource
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from dataclasses import dataclass
 from benchmarks import page_cache
 from benchmarks.races import queue_phases as phases
 from benchmarks.races.queue_phases import Race
-from benchmarks.races.workers import Crew, Took, stored_bytes
+from benchmarks.races.workers import Crew, Took, existing_folder, own_folder, stored_bytes
 
 CHECKS = 1_000_010
 _MIB, _GB = 1 << 20, 1e9
@@ -82,6 +80,7 @@ def run(options: argparse.Namespace, folder: str) -> tuple[list[Phase], int]:
         do("check one by one", few, phases.check_one_by_one, races)
         slow = sum(len(phases.to_read_one_by_one(each)) for each in races)
         do("read one by one", slow * race.rounds, phases.read_one_by_one, races)
+        crew.do(phases.expect_counts, races)  # not before: it reads from all queues
         do("put one by one", sum(each.one_by_one for each in races), phases.put_one_by_one, races)
     with Crew(1, 1) as crew:  # those of before have pages mapped, which are not dropped
         do("check cold", phases.COLD, phases.check_cold, races[:1])
@@ -138,14 +137,11 @@ def _rates(name: str, *done: Phase) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the race and print its tables."""
     options = _parsed(arguments)
-    folder = tempfile.mkdtemp(dir=options.folder)
-    try:
+    with own_folder(options.folder) as folder:
         with page_cache.filled(folder) if options.fill_memory else nullcontext():
             print(tables(*run(options, folder)))
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"CPU {used.ru_utime + used.ru_stime:.1f} s")
-    finally:
-        shutil.rmtree(folder)
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -159,7 +155,8 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     at_once = "of each worker (more take more memory)"
     parser.add_argument("--checks-at-once", type=int, default=Race.checks_at_once, help=at_once)
     parser.add_argument("--fill-memory", action="store_true", help=page_cache.HELP)
-    parser.add_argument("--folder", help="where the store is made (some 250 bytes a message)")
+    room = "where the store is made (some 250 bytes a message)"
+    parser.add_argument("--folder", type=existing_folder, help=room)
     options = parser.parse_args(arguments)
     for name in ("queues", "messages", "checks", "checks_at_once", "processes", "threads"):
         if getattr(options, name) < 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context, parent_process
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self, TypeVar
 
 _Task = TypeVar("_Task")
@@ -125,6 +127,20 @@ class Crew:
         """Do all tasks at once."""
         shares = [tasks[at : at + self._threads] for at in range(0, len(tasks), self._threads)]
         return together(self._pool.map(in_threads, repeat(work), shares))
+
+
+def existing_folder(path: str) -> str:
+    """The folder that an option names; an error of its parser unless stores can be made there."""
+    if not (os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)):
+        raise ArgumentTypeError(f"{path} is no folder that can be written to")
+    return path
+
+
+@contextmanager
+def own_folder(parent: str | None) -> Iterator[str]:
+    """A folder that goes with the race; its name tells the process, in case that is killed."""
+    with TemporaryDirectory(prefix=f"kmq-race-{os.getpid()}-", dir=parent) as folder:
+        yield folder
 
 
 def stored_bytes(folder: str) -> int:

@@ -5,7 +5,11 @@ Finds: a race that no longer runs, and one that lets gaps, inversions or other c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +17,12 @@ import pytest
 
 import kmq_spark as kmq
 from benchmarks.races import message_phases, messages, queue_phases, queues
+from benchmarks.races.message_phases import Task
 from benchmarks.races.queue_messages import messages as made
 from benchmarks.races.queue_messages import name_of
 from benchmarks.races.queue_phases import Race
 from benchmarks.races.race_messages import batch
+from kmq_spark import openmessaging as oms
 from kmq_spark.client.keyed_queues import KeyedQueues
 
 pytestmark = pytest.mark.e2e
@@ -35,6 +41,66 @@ def test_the_messaging_race_refuses_fewer_messages_than_there_are_names(
     with pytest.raises(SystemExit, match="2"):
         messages.main(["--messages", "999"])
     assert "--messages is 999" in capsys.readouterr().err
+
+
+_PUT: dict[str, Callable[[oms.BytesMessage], object]] = {
+    "another header": lambda message: message.put_headers("More", "1"),
+    "another property": lambda message: message.put_properties("more", 1),
+    "a float that was whole": lambda message: message.put_properties("PRO_OFFSET", 0.0),
+    "a whole number that was none": lambda message: message.put_properties("weight", 0),
+}
+
+
+def _begun(users: ExitStack, kind: type[Any], settings: oms.KeyValue) -> Any:
+    """A producer or consumer that ends with the others."""
+    user = kind(settings)
+    users.callback(user.shutdown)
+    return user
+
+
+@pytest.mark.parametrize("put", _PUT.values(), ids=_PUT)
+def test_what_a_message_has_too_much_is_found_by_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, put: Callable[[oms.BytesMessage], object]
+):
+    path, kinds = str(tmp_path / "store"), (oms.Producer, oms.PullConsumer)
+    send = oms.Producer.send
+
+    def sent(self: oms.Producer, message: oms.BytesMessage) -> object:
+        put(message)
+        return send(self, message)
+
+    message_phases.prepare(path)
+    with ExitStack() as users:  # of a race they are killed
+        for kind in kinds:
+            monkeypatch.setattr(oms, kind.__name__, partial(_begun, users, kind))
+        message_phases.send_calls(Task(path, 0, 1))
+        monkeypatch.setattr(kinds[0], "send", sent)
+        message_phases.send_calls(Task(path, 1, 1))
+        with pytest.raises(AssertionError, match=r"the number of|the type of"):
+            message_phases.pull_calls(Task(path, 0, 1))
+
+
+@pytest.mark.parametrize("name", ["TOPIC_7", "QUEUE_3"])
+def test_a_message_with_a_key_is_found(tmp_path: Path, name: str):
+    path = str(tmp_path / "store")
+    message_phases.prepare(path)
+    with kmq.open(path) as store, store.producer() as producer:
+        send = producer.send if name.startswith("TOPIC") else producer.send_to_queue
+        send(name, b"").result()
+        message_phases.expect_no_keys(path)
+        send(name, b"", key=b"k").result()
+    with pytest.raises(AssertionError, match="a key"):
+        message_phases.expect_no_keys(path)
+
+
+@pytest.mark.parametrize("race", [messages, queues])
+def test_a_folder_that_is_not_there_is_a_usage_error(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, race: Any
+):
+    with pytest.raises(SystemExit, match="2"):
+        race.main(["--folder", str(tmp_path / "none")])
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.endswith(f"--folder: {tmp_path / 'none'} is no folder that can be written to")
 
 
 def test_the_queue_race_gets_every_message_of_every_queue(
@@ -153,3 +219,15 @@ def test_a_message_too_few_in_every_queue_is_found(tmp_path: Path):
     race = Race(put.url, 30, 600, 1, 1, 0)
     with pytest.raises(AssertionError, match="number of messages"):
         queue_phases.read_one_by_one(race)
+
+
+@pytest.mark.parametrize("rounds", [19, 21], ids=["too few", "too many"])
+def test_a_queue_of_another_length_is_found_whether_or_not_it_is_read(tmp_path: Path, rounds: int):
+    put = _put_race(tmp_path, rounds=20)
+    queue_phases.expect_counts(put)
+    with pytest.raises(AssertionError, match="number of messages"):
+        queue_phases.expect_counts(Race(put.url, 30, 30 * (40 - rounds), 1, 1, 0))
+    with kmq.open(put.url) as store:
+        store.keyed_queues(queue_phases.TOPIC).put(name_of(11), b"").result()
+    with pytest.raises(AssertionError, match="number of messages"):
+        queue_phases.expect_counts(put)
