@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 from argparse import ArgumentTypeError, Namespace
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from types import FrameType
 
 from kmq_spark.cli.command import Command, argument, count
 from kmq_spark.cli.opening import open_store
@@ -26,25 +27,29 @@ def _serve(arguments: Namespace, output: Output) -> None:
     from kmq_spark.server.listening import Listener  # only then: imports take their time
     from kmq_spark.server.view import View
 
-    with _until_ended(), closing(View(lambda: open_store(arguments, read_only=True))) as view:
+    with (
+        _signals(signal.default_int_handler),
+        suppress(KeyboardInterrupt),
+        closing(View(lambda: open_store(arguments, read_only=True))) as view,
+    ):
         url = view.seen().url  # what is wrong with the store is said now
         with Listener(arguments.host, arguments.port, view) as listener:
             where = {"url": listener.url, "host": listener.host, "port": listener.port}
             output.stream(where, os.fsencode(f"{listener.url} shows {url}; Ctrl-C ends it"))
             output.flush()
-            listener.serve_forever()
+            with _signals(listener.end):  # an exception could come in the middle of anything
+                listener.serve()
 
 
 @contextmanager
-def _until_ended() -> Iterator[None]:
-    """Ctrl-C and SIGTERM are how it ends."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have Ctrl-C and SIGTERM do something."""
+    before = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
-    except KeyboardInterrupt:
-        pass
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, was in before.items():
+            signal.signal(each, was)
 
 
 COMMANDS = (

@@ -37,10 +37,12 @@ class Listener(ThreadingMixIn, TCPServer):
 
     allow_reuse_address = True  # of connections that are over; one who listens there is an error
     request_queue_size = 64
+    timeout = 0.5  # after which it looks whether it is to end
 
     def __init__(self, host: str, port: int, view: View) -> None:
         self.view = view
         self._begun: dict[Any, float] = {}
+        self._is_over = False
         try:
             found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             self.address_family, address = found[0], (str(found[4][0]), port)
@@ -61,6 +63,16 @@ class Listener(ThreadingMixIn, TCPServer):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/"
 
+    def serve(self) -> None:
+        """Answer until `end` is called."""
+        while not self._is_over:
+            self.handle_request()
+            self._end_begun(SYSTEM.monotonic() - _CONNECTION_SECONDS)
+
+    def end(self, *_signal: object) -> None:
+        """Have `serve` end soon: a handler of signals, too, which may run anywhere in it."""
+        self._is_over = True
+
     def process_request(self, request: Any, client_address: Any) -> None:
         """Begin with a connection, unless there are too many."""
         if len(self._begun) >= _CONNECTIONS:
@@ -69,11 +81,8 @@ class Listener(ThreadingMixIn, TCPServer):
         self._begun[request] = SYSTEM.monotonic()
         super().process_request(request, client_address)
 
-    def service_actions(self) -> None:
+    def _end_begun(self, begun_before: float) -> None:
         """End what takes too long: a client that sends, or takes, a byte now and then."""
-        self._end(SYSTEM.monotonic() - _CONNECTION_SECONDS)
-
-    def _end(self, begun_before: float) -> None:
         for request, begun in list(self._begun.items()):
             if begun <= begun_before:
                 with suppress(OSError):
@@ -86,7 +95,7 @@ class Listener(ThreadingMixIn, TCPServer):
 
     def server_close(self) -> None:
         """Listen no more, and end every connection."""
-        self._end(SYSTEM.monotonic())
+        self._end_begun(SYSTEM.monotonic())
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -55,12 +55,13 @@ def listening(url: str | Path, host: str = "127.0.0.1") -> Iterator[Listener]:
     """What listens for this store at a free port."""
     view = View(lambda: kmq.open(url, create=False, read_only=True))
     with Listener(host, 0, view) as listener:
-        thread = Thread(target=listener.serve_forever, args=(0.01,))
+        listener.timeout = 0.01
+        thread = Thread(target=listener.serve)
         thread.start()
         try:
             yield listener
         finally:
-            listener.shutdown()
+            listener.end()
             thread.join()
             view.close()
 
