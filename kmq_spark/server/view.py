@@ -65,7 +65,10 @@ class View:
         return self._look(lambda log, state: _seen(log, state, names))
 
     def stats(self) -> StoreStats:
-        """What the store was made of a while ago; only who asks for it waits while it is found."""
+        """What the store was made of a while ago; only who has it counted anew waits for that."""
+        last = self._counted
+        if last is not None and self._counting.locked():
+            return last[0]
         with self._counting:
             begun = SYSTEM.monotonic()
             if self._counted is None or begun >= self._counted[1]:

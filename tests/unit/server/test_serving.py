@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pyarrow as pa
@@ -236,6 +237,32 @@ def test_files_are_counted_now_and_then_and_rarely_where_that_takes_long(
         now = moment
         view.stats()
     assert opened == [0.0, taken + pause]
+
+
+def test_while_files_are_counted_anew_nobody_else_waits_for_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(looking, "_COUNTED_FOR", 0.0)
+    monkeypatch.setattr(looking, "_TIMES", 0)
+    counting, counted = Event(), Event()
+    counted.set()
+
+    def opening() -> kmq.Store:
+        counting.set()
+        assert counted.wait(60)
+        return kmq.open(url, read_only=True)
+
+    view = looking.View(opening)
+    last = view.stats()
+    counting.clear()
+    counted.clear()
+    slow = Thread(target=view.stats)
+    slow.start()
+    assert counting.wait(60)
+    assert view.stats() is last
+    counted.set()
+    slow.join()
+    assert view.stats() is not last
 
 
 def test_a_store_in_a_folder_whose_name_is_no_utf_8_is_shown(tmp_path: Path):
