@@ -20,6 +20,7 @@ from typing import TypeAlias
 
 from kmq_storage import limits
 from kmq_storage.copied_history import check_history
+from kmq_storage.copying_deletions import drop_deleted
 from kmq_storage.copying_ends import records_behind
 from kmq_storage.copying_queues import copy_queues, queues_of
 from kmq_storage.cutting import cut
@@ -203,6 +204,8 @@ class _PartitionCopy:
                 _make(self._target, self._topic)
 
     def _until(self, end: int) -> Iterator[SegmentEntry | GapEntry]:
+        if self._position:
+            drop_deleted(self._source, self._target, self._topic, self._number, self._position)
         part, index = self._topic.partition(self._number), self._topic.index(self._number)
         yield from self._skip_to(min(part.start, end))
         for gap in index.gaps_between(self._position, end):

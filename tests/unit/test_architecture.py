@@ -47,6 +47,7 @@ LAYERS = (
             "cloning",
             "copied_history",
             "copying",
+            "copying_deletions",
             "copying_ends",
             "copying_queues",
             "groups",

@@ -158,6 +158,19 @@ def with_old_tombstones(topic: Topic, now: int) -> list[int]:
     return [n for n, part in enumerate(topic.parts) if 0 < part.tombstones < old]
 
 
+def keep_only(log: CommitLog, whole: Replacement, survivors: Survivors) -> CompactReport:
+    """Have only survivors in rows of a partition that have others, the oldest first."""
+    reader, replacer = ChunkReader(log.files), Replacer(log)
+    before = dropped = 0
+    for step in (replace(whole, rows=(row,)) for row in whole.rows):
+        if not _is_kept(step, survivors):
+            entry = replacer.replace(step, _kept(step, reader, survivors), Compacted(0))
+            if entry is None:  # what comes later relies on this
+                return CompactReport(before, before, dropped, 1)
+            before, dropped = before + 1, dropped + entry.old_rows - entry.rows
+    return CompactReport(before, before, dropped)
+
+
 def _compact_partition(
     log: CommitLog, whole: Replacement, segment_bytes: int, rest: Rest
 ) -> CompactReport:

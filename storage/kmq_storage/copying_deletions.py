@@ -1,0 +1,109 @@
+"""What a copy of the newest of each key has to know of deletions that its source dropped before.
+
+A tombstone goes when it is old, with all that it deletes. Of what it deleted a copy may have some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.format.records import keys_of, tombstones_of
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.moving import planning
+from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.state import StoreState
+from kmq_storage.log.topic_state import Topic
+from kmq_storage.maintenance.compact import keep_only
+from kmq_storage.maintenance.newest import KEYED, newest_offsets
+from kmq_storage.maintenance.replacement import Replacement
+from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+def drop_deleted(
+    source: CommitLog, target: CommitLog, topic: Topic, number: int, copied: int
+) -> None:
+    """Compact what was copied, without keys that the source deleted and forgot since.
+
+    Before more is copied: if something was dropped there, it may have been tombstones. What stands
+    before records that the source lost stays: nobody can tell what these deleted.
+    """
+    part, index = topic.partition(number), topic.index(number)
+    lost = [gap.end for gap in index.gaps] + [hole.end for hole in index.holes]
+    since = max([part.start, *lost])
+    if topic.settings.cleanup != "compact" or since >= copied:
+        return
+    if all(row.rows == row.end_offset - row.base_offset for row in index.rows(copied, part.end)):
+        return
+    reader = ChunkReader(source.files)
+    theirs = Replacement(topic, number, tuple(index.rows(since, part.end)), 0, first=since)
+
+    def is_done(state: StoreState) -> bool:
+        lsn, mine = state.lsn, state.topic(topic.name)
+        rows = tuple(mine.index(number).rows(mine.partition(number).start, copied))
+        if not rows or rows[-1].end_offset > copied:  # another copy is faster
+            return True
+        return _Copied(target, Replacement(mine, number, rows, lsn)).drop_unlike(theirs, reader)
+
+    while not planning(target, is_done):
+        pass  # maintenance was faster
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """What was copied of a partition."""
+
+    target: CommitLog
+    whole: Replacement
+
+    def drop_unlike(self, theirs: Replacement, source: ChunkReader) -> bool:
+        """Drop keys that the source has no more; False when the partition changed meanwhile."""
+        whole, reader = self.whole, ChunkReader(self.target.files)
+        deleted = self._deleted(reader, theirs, source)
+        if not len(deleted):
+            return True
+        slices = ((part, False) for part in whole.slices(reader))
+        survivors = newest_of_each_key(slices, whole.span, rows=_rows_of(whole))
+        survivors.bury(deleted)
+        return not keep_only(self.target, whole, survivors).conflicts
+
+    def _deleted(
+        self, reader: ChunkReader, theirs: Replacement, source: ChunkReader
+    ) -> npt.NDArray[np.int64]:
+        """The newest offsets of keys that the source has no more, but for tombstones."""
+        tombstones = Survivors(*self.whole.span)
+
+        def of_target() -> Iterator[pa.RecordBatch]:
+            for part in self.whole.slices(reader):
+                offsets = part.offsets()
+                tombstones.add(offsets[tombstones_of(part.batch)])
+                yield _keyed(part.batch, 2 * offsets)
+
+        of_source = (_keyed(part.batch, 2 * part.offsets() + 1) for part in theirs.slices(source))
+        rows = _rows_of(self.whole) + _rows_of(theirs)
+        marks = np.concatenate(list(newest_offsets(chain(of_target(), of_source), rows=rows)))
+        # Of other keys the source has the same record, or a newer one.
+        newest: npt.NDArray[np.int64] = marks[marks % 2 == 0] // 2
+        newest = newest[newest >= theirs.first]
+        return newest[~tombstones.of(newest)]
+
+
+def _keyed(batch: pa.RecordBatch, marks: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """The keys of a stored batch, each with its mark."""
+    keys = keys_of(batch)
+    if keys is None:
+        return pa.RecordBatch.from_pylist([], KEYED)
+    keyed = pa.RecordBatch.from_arrays([keys, pa.array(marks, pa.int64())], schema=KEYED)
+    return keyed.filter(keys.is_valid()) if keys.null_count else keyed
+
+
+def _rows_of(replaced: Replacement) -> int:
+    return sum(row.rows for row in replaced.rows)
