@@ -65,6 +65,23 @@ def test_a_manifest_that_is_made_from_segments_has_the_indexes(folder: Path, col
     _expect(folder)
 
 
+def test_a_manifest_that_is_made_from_segments_knows_that_the_very_first_message_was_trimmed(
+    tmp_path: Path,
+):
+    folder = tmp_path / "store"
+    with kmq.open(folder) as store:
+        store.keyed_queues("inbox").put_batch(["a", "b"], [b"0", b"1"])
+        store.seal()
+        store.trim("inbox", {0: 1})
+        store.checkpoint()
+    for file in [*folder.glob("checkpoints/*"), *folder.glob("log/*")]:
+        file.unlink()
+    with kmq.open(folder) as store:
+        store.repair(drop_damaged=True)
+        assert store.offsets("inbox")[0][0] == 1
+        assert store.keyed_queues("inbox").span("a") == (1, 1)
+
+
 def test_a_record_that_is_first_after_a_repair_is_read_whatever_is_trimmed_later(tmp_path: Path):
     with kmq.open(tmp_path / "store") as store:
         queues = store.keyed_queues("inbox")

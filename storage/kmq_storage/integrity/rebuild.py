@@ -246,7 +246,8 @@ def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
     if (rows or later) and not known.is_older(key):
         first = min(rows + later, key=_base)
         part.end, part.start = first.base_offset, _start(topic, first, known)
-        part.is_begun = topic.settings.trims and part.start > 0
+        begins = part.start > 0 or first.file in known.found.begun
+        part.is_begun = topic.settings.trims and begins
         if part.start:
             yield _before(topic, number, part.start)
     for row in rows:
