@@ -33,7 +33,7 @@ from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.lost_ranges import Behind, Unnamed
 from kmq_storage.log.mending import Mending
 from kmq_storage.log.past_commits import PastCommits
-from kmq_storage.log.sleepers import Sleepers
+from kmq_storage.log.waiters import Waiters
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.visible import VisibleReplica
 from kmq_storage.log.written_end import WrittenEnd
@@ -71,7 +71,7 @@ class LocalLog:
             self._begin()
         self._writing = threading.Lock()
         self._reading = threading.Lock()
-        self._sleepers = Sleepers(self._hint.wake, self.environment.sleep)
+        self._waiters = Waiters(self._hint.wake, self.environment.sleep)
         self._closed = False
 
     def _begin(self) -> None:
@@ -225,7 +225,7 @@ class LocalLog:
             if written > lsn and self._shows_beyond(lsn):
                 return True
             left = min(deadline - self.environment.monotonic(), limits.WAIT_RECHECK)
-            with self._sleepers.asleep():
+            with self._waiters.asleep():
                 if left <= 0 or stopped():
                     return False
                 self.check_open()
@@ -251,7 +251,7 @@ class LocalLog:
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""
         if not self._closed:
-            self._sleepers.wake()
+            self._waiters.wake()
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
@@ -289,7 +289,7 @@ class LocalLog:
         if self._closed:
             return
         self._closed = True
-        self._sleepers.wake()
+        self._waiters.wake()
         with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
             self._end.close()

@@ -1,4 +1,4 @@
-"""The threads of a handle that sleep until something comes, and that a close has to wake.
+"""The threads of a handle that wait for commits, and that a close has to wake.
 
 A wake reaches only who sleeps, and one word of memory can't tell more than commits: who has looked
 whether it is to go on, and is about to sleep, would sleep on. So it is woken until it is over.
@@ -14,8 +14,8 @@ from contextlib import contextmanager
 _PAUSES = [0.0001 * 2**n for n in range(13)]
 
 
-class Sleepers:
-    """Threads from their last look whether to sleep until they slept."""
+class Waiters:
+    """Threads from their last look whether to go on waiting until they slept."""
 
     def __init__(self, wake: Callable[[], None], pause: Callable[[float], None]) -> None:
         self._wake = wake
