@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from inspect import iscoroutinefunction
 from operator import index
 from typing import TYPE_CHECKING, TypeAlias
@@ -49,6 +49,8 @@ class Rows:
     chosen: Routes | None = None
     #: Which version of a typed topic's schema the columns have; 0 in an untyped one.
     schema_version: int = 0
+    #: What a partitioner said of rows, where that is no partition.
+    said: dict[int, str] = field(default_factory=dict)
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> Rows:
         """Only the rows of this mask."""
@@ -126,9 +128,11 @@ class Router:
         by_row = [None] * count if keys is None else keys.to_pylist()
         theirs = range(count) if rows.chosen is None else np.flatnonzero(rows.chosen < 0).tolist()
         for row in theirs:
-            number = _answer(partitioner, topic, by_row[row])
-            if 0 <= number < topic.partitions:
-                routes[row] = number
+            answer = _answer(partitioner, topic, by_row[row])
+            if isinstance(answer, str):
+                rows.said[row] = answer
+            else:
+                routes[row] = answer
         return routes
 
 
@@ -143,13 +147,18 @@ def partitions_by_key(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.i
     return hashes.view(np.int32)
 
 
-def _answer(partitioner: Partitioner, topic: Topic, key: bytes | None) -> int:
-    """What a user's partitioner says, -1 for no number; what it raises is InvalidRequestError."""
+def _answer(partitioner: Partitioner, topic: Topic, key: bytes | None) -> int | str:
+    """The partition that a user's partitioner says, or as text what else it does.
+
+    What it raises is InvalidRequestError.
+    """
     try:
         answer = partitioner(topic.name, key, topic.partitions)
         with suppress(TypeError):
-            return -1 if isinstance(answer, bool) else index(answer)
-        return -1
+            number = -1 if isinstance(answer, bool) else index(answer)
+            if 0 <= number < topic.partitions:
+                return number
+        return f"{answer!r:.80}"
     except BaseException as error:  # it may raise whatever it likes, to end its thread for example
         if can_be_interrupted() and not isinstance(error, Exception):
             raise  # else the worker asks again

@@ -60,13 +60,17 @@ def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> Invali
     partition = routes if isinstance(routes, int) else int(routes[row])
     keys = keys_of(rows.batch)
     key = None if keys is None else keys[row].as_py()
-    return why_one_is_unstorable(topic, int(rows.sizes[row]), partition, key)
+    said = rows.said.get(row)
+    return why_one_is_unstorable(topic, int(rows.sizes[row]), partition, key, said)
 
 
 def why_one_is_unstorable(
-    topic: Topic, size: int, partition: int, key: bytes | None
+    topic: Topic, size: int, partition: int, key: bytes | None, said: str | None = None
 ) -> InvalidRequestError:
-    """Why the topic can't take a record of this size and key in this partition."""
+    """Why the topic can't take a record of this size and key in this partition.
+
+    `said`: what a partitioner said that is none.
+    """
     limit = topic.settings.max_record_bytes
     if size > limit:
         return InvalidRequestError(
@@ -83,7 +87,7 @@ def why_one_is_unstorable(
             topic=topic.name,
             field="key",
         )
-    named = f"not {partition}" if partition >= 0 else "and the partitioner named none of them"
+    named = f"not {partition}" if said is None else f"the partitioner said {said}"
     return InvalidRequestError(
         f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, {named}",
         topic=topic.name,

@@ -192,6 +192,7 @@ def test_a_bad_answer_of_a_callable_fails_that_record_alone(store: kmq.Store, an
         good, bad = producer.send("t", b"v", b"good"), producer.send("t", b"v", b"bad")
         also_good = producer.send("t", b"v", b"good")
         assert isinstance(bad.exception(10), kmq.InvalidRequestError)
+        assert f"partitions 0 to 1, the partitioner said {answer!r}" in str(bad.exception())
         assert (good.result(10).offset, also_good.result(10).offset) == (0, 1)
 
 
