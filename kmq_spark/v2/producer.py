@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Self
 
+from kmq_spark.client.arguments import checked_flag
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.shared_reader import single_partition
 from kmq_spark.client.store import Store
@@ -21,14 +22,24 @@ class KmqProducer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        #: Whether `send` stores each message by itself; set it to False before transactions, in
-        #: which `send` is `send_without_lock`.
-        self.auto_commit = True
+        self._auto_commit = True
         self._closed = False
         #: One of each topic, since all that it sends meanwhile takes part in its transaction.
         self._producers: dict[str, Producer] = {}
         #: Those that are open, and those that came to nothing until they are aborted.
         self._transactions: dict[str, Transaction] = {}
+
+    @property
+    def auto_commit(self) -> bool:
+        """Whether `send` stores each message by itself.
+
+        Set it to False before transactions, in which `send` is `send_without_lock`.
+        """
+        return self._auto_commit
+
+    @auto_commit.setter
+    def auto_commit(self, value: bool) -> None:
+        self._auto_commit = checked_flag("auto_commit", value)
 
     def send(self, topic: str, message: KmqMessage) -> bool:
         """Store a message, durably and seen by all; False when full. Or as `auto_commit` says."""

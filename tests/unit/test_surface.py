@@ -251,6 +251,7 @@ V2_METHODS = {
     "KmqMessage": ["body", "headers"],
     "KmqProducer": [
         "abort_transaction",
+        "auto_commit",
         "begin_transaction",
         "close",
         "commit_transaction",

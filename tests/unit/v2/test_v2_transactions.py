@@ -6,6 +6,8 @@ after an abort, others' messages in between, and ends that end something else.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import kmq_spark as kmq
@@ -114,6 +116,13 @@ def test_what_has_not_begun_does_not_end(broker: KmqBroker, producer: KmqProduce
     in_transactions(broker).begin_transaction(TOPIC)  # another one's
     with pytest.raises(kmq.IllegalStateError, match=r"Topic\[kk.test\].*begin one first"):
         getattr(producer, call)(TOPIC)
+
+
+@pytest.mark.parametrize("flag", [5, 0, None, "false"])
+def test_auto_commit_is_a_flag_and_no_other_value(producer: KmqProducer, flag: Any):
+    with pytest.raises(kmq.InvalidRequestError, match="auto_commit must be True or False"):
+        producer.auto_commit = flag
+    assert producer.auto_commit is False
 
 
 def test_no_transaction_begins_before_auto_commit_is_false(array: Kmq, broker: KmqBroker):
