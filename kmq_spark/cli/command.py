@@ -7,9 +7,13 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from kmq_spark.cli.output import Output
+from kmq_storage.errors import AlreadyExistsError, InvalidRequestError
+from kmq_storage.names import check_name
+
+Made = TypeVar("Made")
 
 
 class UsageError(Exception):
@@ -29,6 +33,28 @@ def positive(text: str) -> int:
     if (number := int(text)) < 1:
         raise ArgumentTypeError(f"must be 1 or more, not {text}")
     return number
+
+
+def new_name(kind: str) -> Callable[[str], str]:
+    """What takes a name for a new thing of a kind, as `argparse` asks for one."""
+
+    def checked(text: str) -> str:
+        try:
+            return check_name(kind, text)
+        except InvalidRequestError as error:
+            raise ArgumentTypeError(str(error)) from None
+
+    return checked
+
+
+def create_or_keep(create: Callable[..., Made], *, keep: bool) -> tuple[Made, bool]:
+    """What a call makes that has the option `exist_ok`, and whether it was there."""
+    try:
+        return create(exist_ok=False), False
+    except AlreadyExistsError:
+        if not keep:
+            raise
+        return create(exist_ok=True), True
 
 
 def seconds(text: str) -> float:

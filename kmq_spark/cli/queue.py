@@ -5,8 +5,18 @@ from __future__ import annotations
 from argparse import Namespace
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 
-from kmq_spark.cli.command import Command, argument, given, instant, seconds
+from kmq_spark.cli.command import (
+    Command,
+    argument,
+    create_or_keep,
+    given,
+    instant,
+    new_name,
+    positive,
+    seconds,
+)
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
@@ -38,13 +48,11 @@ _delays.__name__, _start.__name__ = "seconds", "start"  # what argparse calls th
 
 def _create(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, create=True) as store:
-        info = store.create_queue(
-            arguments.name,
-            topics=arguments.topic,
-            exist_ok=arguments.if_not_exists,
-            **given(arguments, *_SETTINGS),
-        )
-    output.fact(asdict(info), f"created queue {info.name}")
+        create = partial(store.create_queue, arguments.name, topics=arguments.topic)
+        settings = given(arguments, *_SETTINGS)
+        info, was_there = create_or_keep(partial(create, **settings), keep=arguments.if_not_exists)
+    done = f"queue {info.name} exists" if was_there else f"created queue {info.name}"
+    output.fact(asdict(info), done)
 
 
 def _bind(arguments: Namespace, output: Output) -> None:
@@ -99,11 +107,11 @@ COMMANDS = (
         "create a queue",
         _create,
         (
-            _NAME,
+            argument("name", metavar="QUEUE", type=new_name("queue"), help="the queue"),
             argument("topic", metavar="TOPIC", nargs="*", help="the topics that it reads"),
             argument("--if-not-exists", action="store_true", help="keep a queue that is there"),
             argument("--lock-timeout", type=seconds, help="seconds a receiver holds a record (30)"),
-            argument("--max-deliveries", type=int, help="then it is a dead letter (16)"),
+            argument("--max-deliveries", type=positive, help="then it is a dead letter (16)"),
             argument("--backoff", type=_delays, help="seconds until the next try (1,5,30,120)"),
             argument("--order", choices=("none", "key", "strict"), help="of handing out (none)"),
             argument("--dead-letter", metavar="QUEUE", help="where dead letters go (NAME.dlq)"),

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, UsageError, argument, count, given, seconds
+from kmq_spark.cli.command import (
+    Command,
+    UsageError,
+    argument,
+    count,
+    create_or_keep,
+    given,
+    new_name,
+    positive,
+    seconds,
+)
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, aligned, plain
 
@@ -57,7 +68,7 @@ _SETTINGS = (
         metavar="ROWS",
         help="the most records it may hold, or none",
     ),
-    argument("--max-record-bytes", type=int, metavar="BYTES", help="the largest record"),
+    argument("--max-record-bytes", type=positive, metavar="BYTES", help="the largest record"),
     argument(
         "--uniq-window",
         type=seconds,
@@ -74,13 +85,11 @@ def _settings(arguments: Namespace) -> dict[str, Any]:
 
 def _create(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, create=True) as store:
-        info = store.create_topic(
-            arguments.name,
-            partitions=arguments.partitions,
-            exist_ok=arguments.if_not_exists,
-            **_settings(arguments),
-        )
-    output.fact(_facts(info), f"created topic {info.name} with {info.partitions} partition(s)")
+        create = partial(store.create_topic, arguments.name, partitions=arguments.partitions)
+        settings = _settings(arguments)
+        info, was_there = create_or_keep(partial(create, **settings), keep=arguments.if_not_exists)
+    done = f"topic {info.name} exists" if was_there else f"created topic {info.name}"
+    output.fact(_facts(info), f"{done} with {info.partitions} partition(s)")
 
 
 def _list(arguments: Namespace, output: Output) -> None:
@@ -144,8 +153,8 @@ COMMANDS = (
         "create a topic",
         _create,
         (
-            _NAME,
-            argument("--partitions", type=int, default=1, help="how many (1)"),
+            argument("name", metavar="TOPIC", type=new_name("topic"), help="the topic"),
+            argument("--partitions", type=positive, default=1, help="how many (1)"),
             argument("--if-not-exists", action="store_true", help="keep a topic that is there"),
             *_SETTINGS,
         ),
@@ -156,7 +165,7 @@ COMMANDS = (
         "topic alter",
         "change a topic's settings, or add partitions",
         _alter,
-        (_NAME, argument("--partitions", type=int, help="the new total"), *_SETTINGS),
+        (_NAME, argument("--partitions", type=positive, help="the new total"), *_SETTINGS),
     ),
     Command("topic delete", "delete a topic and its records", _delete, (_NAME,)),
 )

@@ -39,3 +39,22 @@ def test_a_retention_that_is_no_time_is_wrong_usage(
     command = ["topic", "create", "t", f"--retention={value}", "--store", str(tmp_path)]
     assert main(command) == 2
     assert "--retention" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("topic create t --partitions 0", "--partitions: must be 1 or more, not 0"),
+        ("topic alter t --partitions -1", "--partitions: must be 1 or more, not -1"),
+        ("topic create t --max-record-bytes 0", "--max-record-bytes: must be 1 or more, not 0"),
+        ("topic create ../x", "TOPIC: topic name '../x' is not allowed"),
+        ("queue create a/b", "QUEUE: queue name 'a/b' is not allowed"),
+        ("queue create q --max-deliveries 0", "--max-deliveries: must be 1 or more, not 0"),
+    ],
+)
+def test_a_number_or_a_name_that_nothing_new_can_have_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, told: str
+):
+    assert main([*command.split(), "--store", str(tmp_path / "store")]) == 2
+    assert told in capsys.readouterr().err.splitlines()[-1]
+    assert not list(tmp_path.iterdir())

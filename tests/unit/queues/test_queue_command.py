@@ -42,7 +42,7 @@ def test_a_queue_is_created_listed_described_and_deleted(run: Run, url: str):
     create = ("create", "mails", "orders", "--order", "strict", "--lock-timeout", "5")
     made = run(*create, "--json")
     assert (made["topics"], made["settings"]["lock_timeout"]) == (["orders"], 5.0)
-    assert run(*create, "--if-not-exists") == "created queue mails\n"
+    assert run(*create, "--if-not-exists") == "queue mails exists\n"
     with kmq.open(url) as store:
         store.queue("mails").receive()[0].ack()
     (row,) = run("list", "--json")
