@@ -11,7 +11,14 @@ import pyarrow as pa
 
 from kmq_spark.client.values import MEMBERS
 from kmq_spark.errors import InvalidRequestError
-from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of, value_lengths
+from kmq_storage.format.binary_columns import binary_column
+from kmq_storage.format.plain_columns import (
+    flags_of,
+    number_column,
+    numbers_of,
+    text_column,
+    value_lengths,
+)
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE, PROPERTY_TYPE
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ _KINDS = {kind: PROPERTY_TYPE.get_field_index(name) for kind, name in MEMBERS.it
 def headers_column(rows: Pairs) -> pa.ListArray:
     """The headers of each row."""
     bounds, names, values = _flat(rows)
-    members = [names, pa.array(values, pa.binary())]
+    members = [names, binary_column(values)]
     structs = pa.StructArray.from_arrays(members, fields=list(HEADERS_TYPE.value_type))
     return pa.ListArray.from_arrays(bounds, structs, HEADERS_TYPE)
 
@@ -48,20 +55,28 @@ def _chosen(values: Sequence[Any], chosen: npt.NDArray[np.bool_], kind: pa.DataT
     """The values that are chosen, null for all others."""
     count = np.count_nonzero(chosen)
     if count in (0, len(values)):
-        return pa.array(values, kind) if count else pa.nulls(len(values), kind)
-    found = pa.array(list(compress(values, chosen.tolist())), kind)
+        return _column(values, kind) if count else pa.nulls(len(values), kind)
+    found = _column(list(compress(values, chosen.tolist())), kind)
     return found.take(number_column(np.cumsum(chosen, dtype=np.int32) - 1, chosen))
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_string(kind):
+        return text_column(values)
+    if pa.types.is_binary(kind):
+        return binary_column(values)
+    return number_column(np.array(values, kind.to_pandas_dtype()))
 
 
 def _flat(rows: Pairs) -> tuple[pa.Array, pa.Array, list[Any]]:
     """Where each row begins among all pairs, null for one without; the names and values of all."""
-    given, missing = [row or () for row in rows], None
+    given, known = [row or () for row in rows], None
     if rows.count(None):
-        missing = np.array([*(row is None for row in rows), False])
+        known = np.array([*(row is not None for row in rows), True])
     flat = list(chain.from_iterable(given))
     bounds = np.zeros(len(rows) + 1, np.int32)
     np.cumsum(np.fromiter(map(len, given), np.int32, len(rows)), out=bounds[1:])
-    return pa.array(bounds // 2, mask=missing), pa.array(flat[::2], pa.string()), flat[1::2]
+    return number_column(bounds // 2, known), text_column(flat[::2]), flat[1::2]
 
 
 def sizes_of(column: pa.Array) -> Lengths:

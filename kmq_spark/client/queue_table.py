@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.constant_columns import constant
-from kmq_storage.format.binary_columns import binary_column
 from kmq_storage.format.delivery_numbers import times_of
-from kmq_storage.format.plain_columns import number_column
+from kmq_storage.format.plain_columns import number_column, text_column
 from kmq_storage.format.records import TIMESTAMP_TYPE
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_rows import LOCKED, NEVER, Array
@@ -32,7 +31,7 @@ SCHEMA = pa.schema(
         ("priority", pa.int32()),
     ]
 )
-_STATES = (b"ready", b"locked", b"delayed")
+_STATES = ("ready", "locked", "delayed")
 
 
 def state_table(log: CommitLog, queue: Queue) -> pa.Table:
@@ -57,7 +56,7 @@ def _batch(topic: str | None, partition: int, rows: Array, now: int) -> pa.Recor
         constant(topic, pa.string(), count),
         constant(partition, pa.int32(), count),
         number_column(rows["offset"]),
-        binary_column(_STATES).view(pa.string()).take(number_column(states)),
+        text_column(_STATES).take(number_column(states)),
         number_column(times_of(rows["count"]).astype(np.int32)),
         _instants(rows["at"], ~ahead),
         _instants(rows["expires"], rows["expires"] == NEVER),

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client import compiled
+from kmq_storage.format.plain_columns import flags_of, numbers_of
 
 Pairs = tuple[tuple[str, Any], ...]
 
@@ -61,7 +62,7 @@ def _pairs_of(column: pa.Array) -> list[Pairs]:
     """The names and values of each row of headers or properties."""
     if column.null_count == len(column):
         return [()] * len(column)
-    bounds = column.offsets.to_numpy()
+    bounds = numbers_of(column.offsets)
     first, count = bounds[0], bounds[-1] - bounds[0]
     if pa.types.is_map(column.type):
         names, values = column.keys.slice(first, count), _set(column.items.slice(first, count))
@@ -70,7 +71,7 @@ def _pairs_of(column: pa.Array) -> list[Pairs]:
         values = content.to_pylist()
     flat = list(zip(names.to_pylist(), values, strict=True))
     found = [tuple(flat[begin:end]) for begin, end in pairwise((bounds - first).tolist())]
-    for row in np.flatnonzero(column.is_null()) if column.null_count else ():
+    for row in np.flatnonzero(flags_of(column.is_null())) if column.null_count else ():
         found[row] = ()
     return found
 
@@ -80,7 +81,7 @@ def _set(values: pa.StructArray) -> list[Any]:
     members = [member for member in values.flatten() if member.null_count < len(member)]
     found: list[Any] = members[0].to_pylist() if members else [None] * len(values)
     for member in members[1:]:
-        rows = np.flatnonzero(member.is_valid())
+        rows = np.flatnonzero(flags_of(member.is_valid()))
         for row, value in zip(rows.tolist(), member.drop_null().to_pylist(), strict=True):
             found[row] = value
     return found

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from kmq_spark.client import compiled
 from tests.support.sources import Source, package_sources
 
 SOURCES = package_sources()
@@ -235,7 +234,6 @@ def test_whoever_receives_from_a_queue_waits_for_no_pandas(order: str):
     assert _python(code) == "1 False"
 
 
-@pytest.mark.skipif(not compiled.is_there, reason="columns of structs are made by pa.array()")
 def test_whoever_sends_with_options_or_buries_waits_for_no_pandas():
     """An orderly consumer's first dead letter held up its other partitions for as long."""
     code = (
@@ -270,6 +268,7 @@ def test_a_checkpoint_is_made_and_read_without_pandas(tmp_path: Path):
 _ORDINARY = """
 topic = store.create_topic('t', partitions=2)
 producer.send('t', b'1', key='k', headers={'h': b'x'}, properties={'n': 1}).result()
+producer.send('t', b'1', headers=[('h', b'x'), ('h', None)], properties={'n': 1, 's': 'x'}).result()
 producer.send_batch('t', [b'1'] * 9, keys=[None, *'abcdefgh']).result()
 producer.send_arrow('t', columns(value=b'12', key=b'ab')).result()
 list(store.find('t', key='k', headers={'h': b'x'}, properties={'n': 1}))
@@ -300,7 +299,6 @@ keyed.get('a', 0, 9), keyed.size('b'), keyed.names()
 """
 
 
-@pytest.mark.skipif(not compiled.is_there, reason="columns of structs are made by pa.array()")
 def test_the_first_call_of_an_ordinary_kind_waits_for_no_pandas(tmp_path: Path):
     code = f"""
 import sys, kmq_spark, pyarrow as pa

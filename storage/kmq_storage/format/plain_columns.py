@@ -6,12 +6,13 @@ given a value of Python, import pandas where it is installed: whoever called wai
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.binary_columns import binary_column
+from kmq_storage.format.binary_columns import FEW, binary_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,6 +32,13 @@ def number_column(
 def numbers_of(column: pa.Array) -> npt.NDArray[Any]:
     """The numbers of a column without nulls, not copied."""
     return cast("npt.NDArray[Any]", np.from_dlpack(column))
+
+
+def text_column(texts: Sequence[str]) -> pa.Array:
+    """The column of texts, none of which is null."""
+    if len(texts) > FEW:
+        return pa.array(texts, pa.string())
+    return binary_column([text.encode() for text in texts]).view(pa.string())
 
 
 def flags_of(column: pa.BooleanArray) -> npt.NDArray[np.bool_]:
@@ -55,7 +63,7 @@ def value_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
 def scalar(value: bytes | str | float, kind: pa.DataType | None = None) -> pa.Scalar:
     """A value that is not None; of the type that pyarrow has for it, or of this one."""
     if isinstance(value, str):
-        found = binary_column([value.encode()]).view(pa.string())[0]
+        found = text_column([value])[0]
     elif isinstance(value, bytes):
         found = binary_column([value])[0]
     else:
