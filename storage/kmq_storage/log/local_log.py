@@ -33,9 +33,9 @@ from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.lost_ranges import Behind, Unnamed
 from kmq_storage.log.mending import Mending
 from kmq_storage.log.past_commits import PastCommits
-from kmq_storage.log.waiters import Waiters
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.visible import VisibleReplica
+from kmq_storage.log.waiters import Waiters
 from kmq_storage.log.written_end import WrittenEnd
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
