@@ -294,4 +294,4 @@ class LocalLog:
             gone: Any = Closed()
             self._end.close()
             self._log = self._hint = self._sync = self._mending = gone
-            self._past = self._end = self._reader = self._visible = gone
+            self._past = self._end = self._reader = self._visible = self._waiters = gone
