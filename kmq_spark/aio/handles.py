@@ -29,6 +29,8 @@ _SLICE = 0.2
 _TURN = 0.001
 #: As good as for ever.
 _ALONE = 3600.0
+#: A thread that looked before it was told to end, and was about to sleep, mostly does so by then.
+_ASLEEP = 0.02
 
 
 @dataclass(eq=False, slots=True)
@@ -115,8 +117,12 @@ class GivingWay:
     def _call_off(self, off: threading.Event | None) -> None:
         if off is not None and not off.is_set():
             off.set()
-            if self._asleep is off:
-                self._wake_quietly()
+            self._wake_until_over(off, asyncio.get_running_loop())
+
+    def _wake_until_over(self, off: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+        if self._asleep is off:
+            self._wake_quietly()
+            loop.call_later(_ASLEEP, self._wake_until_over, off, loop)
 
     def end(self) -> None:
         """Have nobody wait any more, since the process ends and waits for its threads."""

@@ -10,11 +10,9 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
-from kmq_storage import limits
 from kmq_storage.errors import (
     ClosedError,
     FencedError,
@@ -25,7 +23,6 @@ from kmq_storage.errors import (
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry, TopicEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
-from kmq_storage.log.hint import Hint
 from kmq_storage.log.reader import ChunkReader
 from tests.support.storage import TOPIC_ID, make_topic, send, unit_of, values_of
 
@@ -192,35 +189,6 @@ class CommitLogContract:
         with pytest.raises(ClosedError):
             log.refresh()
 
-    def test_who_is_about_to_sleep_is_told_to_stop_or_closed_at_once(
-        self, log: CommitLog, monkeypatch: pytest.MonkeyPatch
-    ):
-        """A thread has looked whether it is to go on, and gets no processor until later."""
-        for name in ("WAIT_RECHECK", "FOLLOW_PAUSE_FIRST", "FOLLOW_PAUSE_MAX"):
-            monkeypatch.setattr(limits, name, 3_600.0)
-        about_to = threading.Semaphore(0)
-        _before(monkeypatch, Hint, "sleep_while_written", lambda: _late(about_to))
-        lsn, stop = log.refresh().lsn, threading.Event()
-
-        def stopped() -> bool:
-            is_set = stop.is_set()
-            if log.is_remote:
-                _late(about_to)
-            return is_set
-
-        with ThreadPoolExecutor(2) as pool:
-            told = pool.submit(log.wait, lsn, 30.0, stopped)
-            about_to.acquire(timeout=5.0)
-            stop.set()
-            log.wake_waiters()
-            assert told.result(10.0) is False
-            stop.clear()
-            closed = pool.submit(log.wait, lsn, 30.0, stopped)
-            about_to.acquire(timeout=5.0)
-            log.close()
-            with pytest.raises(ClosedError):
-                closed.result(10.0)
-
     def test_commits_that_somebody_is_in_the_middle_of_end_with_the_handle(self, log: CommitLog):
         for n in range(3):
             send(log, b"%d" % n)
@@ -270,20 +238,3 @@ class CommitLogContract:
 
 def _offsets(commit: WrittenCommit) -> list[int]:
     return [entry.base_offset for entry in commit.entries if isinstance(entry, RecordsEntry)]
-
-
-def _late(about_to: threading.Semaphore) -> None:
-    about_to.release()
-    time.sleep(0.2)
-
-
-def _before(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, do: Callable[[], None]
-) -> None:
-    call = getattr(owner, name)
-
-    def called(*arguments: Any) -> Any:
-        do()
-        return call(*arguments)
-
-    monkeypatch.setattr(owner, name, called)

@@ -240,16 +240,14 @@ class BucketLog:
             left = begun + timeout - now()
             if left <= 0 or stopped():
                 return False
-            seconds = min(left, pause_after(now() - self._follower.news_at))
-            self._pause_and_look(lsn, seconds, stopped)
+            self._pause_and_look(lsn, min(left, pause_after(now() - self._follower.news_at)))
         return True
 
-    def _pause_and_look(self, lsn: int, seconds: float, stopped: Callable[[], bool]) -> None:
+    def _pause_and_look(self, lsn: int, seconds: float) -> None:
         looks = self._polling.acquire(blocking=False)
         try:
-            with self._follower.changed:  # whoever wakes takes it, too
-                came = self._follower.cursor.lsn > lsn or self._closed or stopped()
-                came = came or self._follower.changed.wait(seconds)
+            with self._follower.changed:
+                came = self._follower.cursor.lsn > lsn or self._follower.changed.wait(seconds)
             if looks and not came and not self._closed:
                 with translated(self.files.url):
                     self._follower.step()

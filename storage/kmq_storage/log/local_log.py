@@ -35,7 +35,6 @@ from kmq_storage.log.mending import Mending
 from kmq_storage.log.past_commits import PastCommits
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.visible import VisibleReplica
-from kmq_storage.log.waiters import Waiters
 from kmq_storage.log.written_end import WrittenEnd
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
@@ -71,7 +70,6 @@ class LocalLog:
             self._begin()
         self._writing = threading.Lock()
         self._reading = threading.Lock()
-        self._waiters = Waiters(self._hint.wake, self.environment.sleep)
         self._closed = False
 
     def _begin(self) -> None:
@@ -216,30 +214,28 @@ class LocalLog:
     ) -> bool:
         """As `CommitLog` says; once a commit is announced, reading it is rehearsed."""
         deadline = self.environment.monotonic() + timeout
-        while True:
-            self.check_open()
+        while not self._closed:
             synced, written = self._hint.synced, self._hint.written
             if written is None:
                 self.refresh()
                 written = self._hint.written or self._reader.lsn
             if written > lsn and self._shows_beyond(lsn):
                 return True
-            left = min(deadline - self.environment.monotonic(), limits.WAIT_RECHECK)
-            with self._waiters.asleep():
-                if left <= 0 or stopped():
-                    return False
-                self.check_open()
-                if not self._hint.valid:
-                    self.environment.sleep(min(left, _BLIND_PAUSE))
-                elif written > lsn:
-                    self._hint.sleep_while_synced(synced or 0, left)
-                else:
-                    self._hint.sleep_while_written(written, left)
-            if written <= lsn and self._hint.written == written:
-                self.refresh()
-                with self._reading:
-                    self._reader.rehearse()
-                rehearse()
+            left = deadline - self.environment.monotonic()
+            if left <= 0 or stopped():
+                return False
+            if not self._hint.valid:
+                self.environment.sleep(min(left, _BLIND_PAUSE))
+            elif written > lsn:
+                self._hint.sleep_while_synced(synced or 0, min(left, limits.WAIT_RECHECK))
+            else:
+                self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
+                if self._hint.written == written:
+                    self.refresh()
+                    with self._reading:
+                        self._reader.rehearse()
+                    rehearse()
+        raise ClosedError("the store is closed")
 
     def _shows_beyond(self, lsn: int) -> bool:
         """Whether what is written after this commit is visible, or soon will be.
@@ -251,7 +247,7 @@ class LocalLog:
     def wake_waiters(self) -> None:
         """Have every waiting thread look again, for a close from another thread."""
         if not self._closed:
-            self._waiters.wake()
+            self._hint.wake()
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
@@ -289,9 +285,9 @@ class LocalLog:
         if self._closed:
             return
         self._closed = True
-        self._waiters.wake()
+        self._hint.wake()
         with idle(self._writing), idle(self._reading):
             gone: Any = Closed()
             self._end.close()
             self._log = self._hint = self._sync = self._mending = gone
-            self._past = self._end = self._reader = self._visible = self._waiters = gone
+            self._past = self._end = self._reader = self._visible = gone

@@ -28,7 +28,7 @@ _MEMBERS = frozenset(
     )
 )
 _OF_TOPICS = frozenset(
-    (*("id", "name", "settings", "columns", "partitions"), *("tombstones", "begun", "turns"))
+    ("id", "name", "settings", "columns", "partitions", "tombstones", "begun", "turns")
 )
 _OF_GROUPS = frozenset(
     ("generation", "member", "client", "assignment", "joined", "offsets", "plan")
