@@ -82,9 +82,9 @@ def _flat(rows: Pairs) -> tuple[pa.Array, pa.Array, list[Any]]:
 def sizes_of(column: pa.Array) -> Lengths:
     """The bytes of the headers or properties of every row, names included."""
     rows, names, members = _members(column)
-    lengths = _text_lengths(names)
+    lengths = value_lengths(names)
     lengths = lengths + (
-        _property_lengths(members) if pa.types.is_map(column.type) else _text_lengths(members)
+        _property_lengths(members) if pa.types.is_map(column.type) else value_lengths(members)
     )
     sizes: Lengths = np.bincount(rows, lengths, len(column)).astype(np.int64)
     return sizes
@@ -114,7 +114,7 @@ def check_properties(column: pa.Array, column_name: str = "properties") -> None:
     """InvalidRequestError for a property without a name, with several or no values, or twice."""
     check_valid(column, column_name)
     rows, names, members = _members(column)
-    if names.null_count or not _text_lengths(names).all():
+    if names.null_count or not value_lengths(names).all():
         _refuse_property(column_name, "without a name")
     values: Any = sum(_valid(member).astype(np.int64) for member in members.flatten())
     if (values != 1).any():
@@ -180,12 +180,8 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
     return flags_of(column.is_valid())
 
 
-def _text_lengths(column: pa.Array) -> Lengths:
-    return value_lengths(column)
-
-
 def _property_lengths(members: pa.StructArray) -> Lengths:
     text, data = _field(members, "text"), _field(members, "bytes")
     fixed: Any = ~(_valid(text) | _valid(data))
-    sizes: Lengths = _text_lengths(text) + _text_lengths(data) + 8 * fixed
+    sizes: Lengths = value_lengths(text) + value_lengths(data) + 8 * fixed
     return sizes

@@ -62,8 +62,7 @@ def rows_of_columns(
     chosen = None
     if extras:
         chosen = with_extras(columns, timestamps, sizes, extras)
-    times = [None, pa.py_buffer(np.ascontiguousarray(timestamps))]
-    columns["timestamp"] = pa.Array.from_buffers(TIMESTAMP_TYPE, count, times)
+    columns["timestamp"] = number_column(timestamps).view(TIMESTAMP_TYPE)
     return Rows(_stored_batch(columns), np.asarray(sizes), chosen)
 
 

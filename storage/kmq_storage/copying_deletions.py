@@ -20,7 +20,7 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.compact import keep_only
-from kmq_storage.maintenance.newest import KEYED, newest_offsets
+from kmq_storage.maintenance.newest import keyed, newest_offsets
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
 
@@ -85,24 +85,17 @@ class _Copied:
             for part in self.whole.slices(reader):
                 offsets = part.offsets()
                 tombstones.add(offsets[tombstones_of(part.batch)])
-                yield _keyed(part.batch, 2 * offsets)
+                yield keyed(keys_of(part.batch), 2 * offsets)
 
-        of_source = (_keyed(part.batch, 2 * part.offsets() + 1) for part in theirs.slices(source))
+        of_source = (
+            keyed(keys_of(part.batch), 2 * part.offsets() + 1) for part in theirs.slices(source)
+        )
         rows = _rows_of(self.whole) + _rows_of(theirs)
         marks = np.concatenate(list(newest_offsets(chain(of_target(), of_source), rows=rows)))
         # Of other keys the source has the same record, or a newer one.
         newest: npt.NDArray[np.int64] = marks[marks % 2 == 0] // 2
         newest = newest[newest >= theirs.first]
         return newest[~tombstones.of(newest)]
-
-
-def _keyed(batch: pa.RecordBatch, marks: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """The keys of a stored batch, each with its mark."""
-    keys = keys_of(batch)
-    if keys is None:
-        return pa.RecordBatch.from_pylist([], KEYED)
-    keyed = pa.RecordBatch.from_arrays([keys, pa.array(marks, pa.int64())], schema=KEYED)
-    return keyed.filter(keys.is_valid()) if keys.null_count else keyed
 
 
 def _rows_of(replaced: Replacement) -> int:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
-from kmq_storage.format.fixed_columns import fixed_batch
+from kmq_storage.format.plain_columns import fixed_batch
 from kmq_storage.format.records import COMPACTED, RUN, TYPED, is_run
 from kmq_storage.model import Chunk, Location, Place, Segment
 

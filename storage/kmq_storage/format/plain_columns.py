@@ -6,8 +6,8 @@ given a value of Python, import pandas where it is installed: whoever called wai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,9 @@ from kmq_storage.format.binary_columns import FEW, binary_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+#: Of one column: numbers, or ids of the same length each.
+Values: TypeAlias = "Sequence[Any] | npt.NDArray[Any]"
 
 
 def number_column(
@@ -74,3 +77,17 @@ def scalar(value: bytes | str | float, kind: pa.DataType | None = None) -> pa.Sc
 def no_rows(schema: pa.Schema) -> pa.RecordBatch:
     """A batch without rows."""
     return pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
+
+
+def fixed_batch(columns: Iterable[Values], schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of numbers and ids, none null."""
+    arrays = [_fixed_column(*each) for each in zip(columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _fixed_column(values: Values, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_fixed_size_binary(kind):
+        return number_column(np.asarray(values, kind.to_pandas_dtype()))
+    data = b"".join(values)
+    assert len(data) == len(values) * kind.byte_width, "ids have the bytes of their type"
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])

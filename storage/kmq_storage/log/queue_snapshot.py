@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.fixed_columns import fixed_batch
+from kmq_storage.format.plain_columns import fixed_batch
 from kmq_storage.format.queue_entries import QueueStateEntry, Run
 from kmq_storage.log.queue_rows import ROW
 from kmq_storage.log.queue_source import Source

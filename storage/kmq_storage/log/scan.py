@@ -13,6 +13,7 @@ import pyarrow as pa
 from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
+from kmq_storage.format.plain_columns import number_column
 from kmq_storage.format.records import offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import moved_file
@@ -73,11 +74,9 @@ class Slice:
         return np.asarray(np.from_dlpack(offsets), np.int64)
 
     def offset_column(self) -> pa.Array:
-        """The same as a column; the first `pa.array()` of a process would import pandas."""
+        """The same as a column."""
         offsets = offsets_of(self.batch)
-        if offsets is not None:
-            return offsets
-        return pa.Array.from_buffers(pa.int64(), self.rows, [None, pa.py_buffer(self.offsets())])
+        return number_column(self.offsets()) if offsets is None else offsets
 
     def as_slice(self) -> Slice:
         """This one: it is Arrow already."""
@@ -88,8 +87,7 @@ class Slice:
         batch = self.batch
         if offsets_of(batch) is None:
             batch = with_offsets(batch, self.offset_column())
-        places = pa.Array.from_buffers(pa.int64(), len(rows), [None, pa.py_buffer(rows)])
-        return replace(self, batch=batch.take(places))
+        return replace(self, batch=batch.take(number_column(rows)))
 
     def cut(self, rows: int) -> tuple[Slice, Slice]:
         """The first rows, and the rest."""

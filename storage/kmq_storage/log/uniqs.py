@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from kmq_storage.format.fixed_columns import fixed_batch
+from kmq_storage.format.plain_columns import fixed_batch
 from kmq_storage.format.uniq_entry import UniqEntry
 
 #: Where the first record with a text is, and when it was committed (UTC us).

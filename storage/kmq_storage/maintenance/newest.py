@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.format.murmur2 import murmur2
+from kmq_storage.format.plain_columns import no_rows, number_column
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -36,6 +37,14 @@ _HASH_BITS = 32
 _SPREAD = np.uint32(0x9E3779B1)
 
 Offsets: TypeAlias = "npt.NDArray[np.int64]"
+
+
+def keyed(keys: pa.Array | None, offsets: Offsets) -> pa.RecordBatch:
+    """The keys of records, without those that have none, and the offset of each."""
+    if keys is None:
+        return no_rows(KEYED)
+    found = pa.RecordBatch.from_arrays([keys, number_column(offsets)], schema=KEYED)
+    return found.filter(keys.is_valid()) if keys.null_count else found
 
 
 def newest_offsets(batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[Offsets]:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.format.plain_columns import flags_of
 from kmq_storage.format.records import keys_of, tombstones_of
 from kmq_storage.log.scan import Slice
-from kmq_storage.maintenance.newest import KEYED, newest_offsets
+from kmq_storage.maintenance.newest import keyed, newest_offsets
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -99,9 +100,6 @@ def _keyed(part: Slice, survivors: Survivors) -> pa.RecordBatch:
     keys = keys_of(part.batch)
     if keys is None:
         survivors.add(offsets)
-        return pa.RecordBatch.from_pylist([], KEYED)
-    if keys.null_count:
-        keyless = keys.is_null().to_numpy(zero_copy_only=False)
-        survivors.add(offsets[keyless])
-        keys, offsets = keys.drop_null(), offsets[~keyless]
-    return pa.RecordBatch.from_arrays([keys, pa.array(offsets, pa.int64())], schema=KEYED)
+    elif keys.null_count:
+        survivors.add(offsets[flags_of(keys.is_null())])
+    return keyed(keys, offsets)
