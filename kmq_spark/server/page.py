@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from html import escape
 from itertools import islice
@@ -21,9 +21,11 @@ TABLES = ("topics", "partitions", "groups", "members", "queues", "commits")
 _SHOWN_ROWS = 500
 _REFRESH_SECONDS = 10
 _STYLE = (
-    "body{font:14px system-ui,sans-serif;margin:1.5em}table{border-collapse:collapse}"
-    "th,td{padding:.15em .7em;border-bottom:1px solid #ddd;text-align:left;vertical-align:top}"
-    "td.n{text-align:right;font-variant-numeric:tabular-nums}.damage{color:#b00}"
+    ":root{color-scheme:light dark}body{font:14px system-ui,sans-serif;margin:1.5em}"
+    "div{overflow-x:auto}table{border-collapse:collapse}"
+    "th,td{padding:.15em .7em;border-bottom:1px solid #8885;text-align:left;vertical-align:top}"
+    "td:not(:last-child),th{white-space:nowrap}"
+    ".n{text-align:right;font-variant-numeric:tabular-nums}.damage{color:#d33}"
 )
 _STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 #: What a browser may do with the page: apply its style, and nothing else.
@@ -40,6 +42,7 @@ def page(seen: Seen, stats: StoreStats) -> str:
     sections = "".join(_section(name, seen.tables.get(name)) for name in TABLES)
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="refresh" content="{_REFRESH_SECONDS}">'
         f"<title>kmq: {url}</title><style>{_STYLE}</style></head><body>\n"
         f"<h1>{url}</h1><p>{_as_of(seen)}; "
@@ -69,16 +72,22 @@ def _section(name: str, table: pa.Table | None) -> str:
     return f"{head}{_table(table.column_names, [row.values() for row in rows])}{more}"
 
 
-def _table(names: Any, rows: Any) -> str:
-    heading = "".join(f"<th>{escape(name)}</th>" for name in names)
-    lines = "".join(f"<tr>{''.join(map(_data, row))}</tr>\n" for row in rows)
-    return f"<table><tr>{heading}</tr>\n{lines}</table>\n"
+def _table(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """The columns that say something; numbers stand to the right, their heading too."""
+    columns = zip(names, zip(*rows, strict=True), strict=True)
+    told = [_column(name, values) for name, values in columns if any(v is not None for v in values)]
+    lines = "".join(f"<tr>{''.join(line)}</tr>\n" for line in zip(*told, strict=True))
+    return f"<div><table>{lines}</table></div>\n"
 
 
-def _data(value: Any) -> str:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    kind = ' class="n"' if is_number else ""
-    return f"<td{kind}>{escape(_cell(value))}</td>"
+def _column(name: str, values: Sequence[Any]) -> list[str]:
+    kind = ' class="n"' if all(map(_is_number_or_none, values)) else ""
+    cells = [f"<td{kind}>{escape(_cell(value))}</td>" for value in values]
+    return [f"<th{kind}>{escape(name)}</th>", *cells]
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _cell(value: Any) -> str:

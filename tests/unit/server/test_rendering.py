@@ -111,6 +111,13 @@ def test_the_page_shows_the_newest_commit_first_and_numbers_with_their_thousands
     assert "orders, orders" in cells
 
 
+def test_the_page_leaves_out_columns_that_say_nothing_and_numbers_stand_below_their_names():
+    text = page.page(_seen("orders"), _STATS)
+    assert '<th class="n">partitions</th>' in text
+    assert "<th>topic_id</th>" in text
+    assert "retention_seconds" not in text
+
+
 def test_the_page_tells_how_many_rows_it_leaves_out_and_which_it_can_not_read():
     many = table_batch("partitions", [(f"t{n}", 0, 0, 0, 0, 0) for n in range(1_501)])
     seen = _seen("orders")
