@@ -8,11 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.constant_columns import constant
+from kmq_storage.arrays import Array
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.plain_columns import number_column, text_column
 from kmq_storage.format.records import TIMESTAMP_TYPE
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_rows import LOCKED, NEVER, Array
+from kmq_storage.log.queue_rows import LOCKED, NEVER
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import spans_of
 from kmq_storage.log.reader import ChunkReader

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.records import keys_of, tombstones_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
@@ -23,9 +23,6 @@ from kmq_storage.maintenance.compact import keep_only
 from kmq_storage.maintenance.newest import keyed, newest_offsets
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def drop_deleted(
@@ -75,9 +72,7 @@ class _Copied:
         survivors.bury(deleted)
         return not keep_only(self.target, whole, survivors).conflicts
 
-    def _deleted(
-        self, reader: ChunkReader, theirs: Replacement, source: ChunkReader
-    ) -> npt.NDArray[np.int64]:
+    def _deleted(self, reader: ChunkReader, theirs: Replacement, source: ChunkReader) -> Numbers:
         """The newest offsets of keys that the source has no more, but for tombstones."""
         tombstones = Survivors(*self.whole.span)
 
@@ -93,7 +88,7 @@ class _Copied:
         rows = _rows_of(self.whole) + _rows_of(theirs)
         marks = np.concatenate(list(newest_offsets(chain(of_target(), of_source), rows=rows)))
         # Of other keys the source has the same record, or a newer one.
-        newest: npt.NDArray[np.int64] = marks[marks % 2 == 0] // 2
+        newest: Numbers = marks[marks % 2 == 0] // 2
         newest = newest[newest >= theirs.first]
         return newest[~tombstones.of(newest)]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.errors import ConflictError
 from kmq_storage.filters import accepted
 from kmq_storage.format.manifest import Key
@@ -93,9 +94,7 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | 
     return len(offsets)
 
 
-def entering_later(
-    log: CommitLog, reader: ChunkReader, queue: Queue
-) -> Mapping[Key, npt.NDArray[np.int64]]:
+def entering_later(log: CommitLog, reader: ChunkReader, queue: Queue) -> Mapping[Key, Numbers]:
     """Of partitions with a filter, the records that enter though nobody looked at them yet."""
     found = {}
     for key, (start, end) in spans_of(log.state, queue).items():
@@ -113,7 +112,7 @@ def entering_later(
 
 def _entering(
     log: CommitLog, reader: ChunkReader, queue: Queue, key: Key, span: tuple[int, int]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
+) -> tuple[Numbers, npt.NDArray[np.uint64]]:
     """The records of a span, in which one filter holds, that enter; and what they go by."""
     topic = log.state.topic_by_id(key[0])
     offsets, order = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]

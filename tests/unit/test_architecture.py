@@ -19,6 +19,7 @@ LAYERS = (
     tuple(
         f"kmq_storage.{name}"
         for name in (
+            "arrays",
             "cutting",
             "errors",
             "limits",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Array, Numbers
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.scattered import WITHIN
@@ -16,7 +17,6 @@ from kmq_storage.format.scattered import WITHIN
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    _Numbers = npt.NDArray[np.int64]
 
 #: The bytes of one binary column at most.
 _COLUMN_BYTES = (1 << 31) - 1
@@ -29,11 +29,11 @@ class Gathered:
     #: Of each row.
     lengths: npt.NDArray[np.int32]
     #: The rows of each range.
-    counts: _Numbers
+    counts: Numbers
     #: The bytes of each range, in which buffer they stand, and where.
-    sizes: _Numbers
-    buffers: _Numbers
-    begins: _Numbers
+    sizes: Numbers
+    buffers: Numbers
+    begins: Numbers
     data: Sequence[pa.Buffer]
 
     def column(self) -> pa.Array:
@@ -87,7 +87,7 @@ def check_column(what: str, size: int) -> None:
         )
 
 
-def gathered(pieces: Sequence[pa.Array], firsts: _Numbers, counts: _Numbers) -> Gathered:
+def gathered(pieces: Sequence[pa.Array], firsts: Numbers, counts: Numbers) -> Gathered:
     """Some ranges of rows of binary columns that are one behind the other, none of them null.
 
     Each range stands in one piece.
@@ -102,7 +102,7 @@ def gathered(pieces: Sequence[pa.Array], firsts: _Numbers, counts: _Numbers) -> 
     return Gathered(lengths, counts, bounds[at + counts] - begins, of, begins, data)
 
 
-def rearranged(pieces: Sequence[Gathered], counts: _Numbers, order: _Numbers) -> Gathered:
+def rearranged(pieces: Sequence[Gathered], counts: Numbers, order: Numbers) -> Gathered:
     """The rows of these, one behind the other, in another order of ranges of so many rows.
 
     Each range of the pieces stands in one of those.
@@ -129,9 +129,7 @@ def rearranged(pieces: Sequence[Gathered], counts: _Numbers, order: _Numbers) ->
     )
 
 
-def split(
-    bounds: _Numbers, firsts: _Numbers, behinds: _Numbers
-) -> tuple[_Numbers, _Numbers, _Numbers]:
+def split(bounds: Numbers, firsts: Numbers, behinds: Numbers) -> tuple[Numbers, Numbers, Numbers]:
     """Ranges of rows, none empty, cut where they cross bounds.
 
     Between which bounds each stands, its first row, and how many it has.
@@ -143,14 +141,14 @@ def split(
     return parts, lows, np.minimum(behinds[of], bounds[parts + 1]) - lows
 
 
-def ranges(firsts: _Numbers, counts: _Numbers) -> _Numbers:
+def ranges(firsts: Numbers, counts: Numbers) -> Numbers:
     """The numbers from each first on, so many of each."""
     found = np.repeat(firsts - np.cumsum(counts) + counts, counts)
     found += np.arange(len(found))
     return found
 
 
-def _bounds(lengths: npt.NDArray[Any], kind: type[np.integer[Any]]) -> npt.NDArray[Any]:
+def _bounds(lengths: Array, kind: type[np.integer[Any]]) -> Array:
     bounds = np.zeros(len(lengths) + 1, kind)
     np.cumsum(lengths, out=bounds[1:])
     return bounds

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage import paths
+from kmq_storage.arrays import Array, Mask, Numbers
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.plain_columns import fixed_batch
@@ -130,7 +131,7 @@ class Row:
         return self.length + (self.position if self.kind == SEGMENT else 0)
 
 
-_Number = TypeVar("_Number", int, "npt.NDArray[np.int64]")
+_Number = TypeVar("_Number", int, "Numbers")
 
 
 def weight_in_memory(size: _Number, rows: _Number) -> _Number:
@@ -157,7 +158,7 @@ class Page:
         #: The rows as Arrow, with the columns of ROW_SCHEMA.
         self.batch = batch
 
-    def column(self, name: str) -> npt.NDArray[Any]:
+    def column(self, name: str) -> Array:
         """A column of numbers of the page."""
         # `to_numpy` would import pandas, which takes longer than planning all that is in the page.
         return np.from_dlpack(self.batch.column(name))
@@ -168,21 +169,21 @@ class Page:
         return self.column("kind")
 
     @cached_property
-    def weight(self) -> npt.NDArray[np.int64]:
+    def weight(self) -> Numbers:
         """What each row weighs, as `Row.weight`."""
         return weight_in_memory(self.column("size"), self.column("rows"))
 
     @property
-    def compacted(self) -> npt.NDArray[np.bool_]:
+    def compacted(self) -> Mask:
         """Which rows have the mark, as `Row.compacted`."""
-        marks: npt.NDArray[np.bool_] = self.column("columns") & COMPACTED != 0
+        marks: Mask = self.column("columns") & COMPACTED != 0
         return marks
 
     @property
-    def in_run(self) -> npt.NDArray[np.bool_]:
+    def in_run(self) -> Mask:
         """Which rows are runs, as `Row.in_run`."""
         columns = self.column("columns")
-        runs: npt.NDArray[np.bool_] = (self.kind == SEGMENT) & (columns & (RUN | TYPED) == RUN)
+        runs: Mask = (self.kind == SEGMENT) & (columns & (RUN | TYPED) == RUN)
         return runs
 
     def file_words(self) -> npt.NDArray[np.uint64]:
@@ -191,31 +192,31 @@ class Page:
         return words.reshape(-1, 2)[: self.batch.num_rows, 0]
 
     @cached_property
-    def bases(self) -> npt.NDArray[np.int64]:
+    def bases(self) -> Numbers:
         """The base offsets of all rows."""
         return self.column("base_offset")
 
     @cached_property
-    def ends(self) -> npt.NDArray[np.int64]:
+    def ends(self) -> Numbers:
         """The offsets behind all rows."""
         return self.column("end_offset")
 
     @cached_property
-    def bytes(self) -> npt.NDArray[np.int64]:
+    def bytes(self) -> Numbers:
         """What has to be read for each row, as `Row.bytes`."""
         footers = self.kind == SEGMENT
-        read: npt.NDArray[np.int64] = self.column("length") + self.column("position") * footers
+        read: Numbers = self.column("length") + self.column("position") * footers
         return read
 
     def _ids(self) -> npt.NDArray[np.uint64]:
         words = np.frombuffer(self.batch.column("topic_id").buffers()[1], np.uint64)
         return words.reshape(-1, 2)[: self.batch.num_rows]
 
-    def is_of(self, key: Key) -> npt.NDArray[np.bool_]:
+    def is_of(self, key: Key) -> Mask:
         """Which rows are of the topic of a key."""
         high, low = self._ids().T
         wanted = np.frombuffer(key[0], np.uint64)
-        mine: npt.NDArray[np.bool_] = (high == wanted[0]) & (low == wanted[1])
+        mine: Mask = (high == wanted[0]) & (low == wanted[1])
         return mine
 
     @cached_property

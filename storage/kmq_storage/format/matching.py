@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Mask
 from kmq_storage.format.plain_columns import flags_of, scalar
 from kmq_storage.format.records import HEADERS, KEY, PROPERTIES, PROPERTY_TYPE, column_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-    Rows = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Wanted:
             found &= each
         return np.flatnonzero(found)
 
-    def _conditions(self, batch: pa.RecordBatch) -> Iterator[Rows]:
+    def _conditions(self, batch: pa.RecordBatch) -> Iterator[Mask]:
         if self.key is not None:
             yield _with_key(column_of(batch, "key"), self.key, batch.num_rows)
         for name, pairs in (("headers", self.headers), ("properties", self.properties)):
@@ -72,7 +71,7 @@ class Wanted:
                 yield _with_pair(column_of(batch, name), pair, batch.num_rows)
 
 
-def _with_key(keys: pa.Array | None, key: bytes, rows: int) -> Rows:
+def _with_key(keys: pa.Array | None, key: bytes, rows: int) -> Mask:
     import pyarrow.compute as pc  # slow to import, and few need it
 
     if keys is None:
@@ -80,7 +79,7 @@ def _with_key(keys: pa.Array | None, key: bytes, rows: int) -> Rows:
     return flags_of(pc.equal(keys, scalar(key)))
 
 
-def _with_pair(column: pa.Array | None, pair: Pair, rows: int) -> Rows:
+def _with_pair(column: pa.Array | None, pair: Pair, rows: int) -> Mask:
     """The rows of which an element has the name and value of a pair."""
     import pyarrow.compute as pc
 

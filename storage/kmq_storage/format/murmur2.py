@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.format.binary_columns import row_bounds, row_bytes
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _of_one_length(data: npt.NDArray[np.uint8], count: int, length: int) -> Hash
 
 
 def _of_any_length(
-    data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]
+    data: npt.NDArray[np.uint8], starts: Numbers, lengths: npt.NDArray[np.int32]
 ) -> Hashes:
     hashes = _SEED ^ lengths.astype(np.uint32)
     for word in range(int(lengths.max(initial=0)) // 4):
@@ -89,12 +90,12 @@ def murmur2_of(key: bytes) -> int:
     return hashed ^ hashed >> 15
 
 
-def _having(mask: npt.NDArray[np.bool_]) -> npt.NDArray[np.intp] | slice:
+def _having(mask: Mask) -> npt.NDArray[np.intp] | slice:
     """The rows of a mask; all of them as a slice, which needs no copy."""
     return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
-def _words(data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> Hashes:
+def _words(data: npt.NDArray[np.uint8], starts: Numbers) -> Hashes:
     """The little-endian 32-bit words that begin at these bytes."""
     words: Hashes = np.ndarray(len(data) - 3, "<u4", data, strides=(1,))[starts]
     return words
@@ -110,7 +111,7 @@ def _mixed(hashes: Hashes, words: Hashes) -> Hashes:
 def _with_tails(
     hashes: Hashes,
     data: npt.NDArray[np.uint8],
-    starts: npt.NDArray[np.int64],
+    starts: Numbers,
     lengths: npt.NDArray[np.int32],
 ) -> Hashes:
     """Mix in the one to three bytes after the last whole word."""

@@ -7,23 +7,19 @@ given a value of Python, import pandas where it is installed: whoever called wai
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Array, Mask, Numbers
 from kmq_storage.format.binary_columns import FEW, binary_column
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 #: Of one column: numbers, or ids of the same length each.
-Values: TypeAlias = "Sequence[Any] | npt.NDArray[Any]"
+Values: TypeAlias = "Sequence[Any] | Array"
 
 
-def number_column(
-    numbers: npt.NDArray[Any], known: npt.NDArray[np.bool_] | None = None
-) -> pa.Array:
+def number_column(numbers: Array, known: Mask | None = None) -> pa.Array:
     """The column of numbers or flags, no copy of numbers; null where they are not known."""
     kind = pa.from_numpy_dtype(numbers.dtype)
     is_flags = pa.types.is_boolean(kind)
@@ -32,9 +28,9 @@ def number_column(
     return pa.Array.from_buffers(kind, len(numbers), [valid, pa.py_buffer(data)])
 
 
-def numbers_of(column: pa.Array) -> npt.NDArray[Any]:
+def numbers_of(column: pa.Array) -> Array:
     """The numbers of a column without nulls, not copied."""
-    return cast("npt.NDArray[Any]", np.from_dlpack(column))
+    return cast("Array", np.from_dlpack(column))
 
 
 def text_column(texts: Sequence[str]) -> pa.Array:
@@ -44,7 +40,7 @@ def text_column(texts: Sequence[str]) -> pa.Array:
     return binary_column([text.encode() for text in texts]).view(pa.string())
 
 
-def flags_of(column: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+def flags_of(column: pa.BooleanArray) -> Mask:
     """The flags of a column; null is none."""
     if not len(column):  # which may have no buffer
         return np.zeros(0, np.bool_)
@@ -55,7 +51,7 @@ def flags_of(column: pa.BooleanArray) -> npt.NDArray[np.bool_]:
     return flags & flags_of(column.is_valid()) if column.null_count else flags
 
 
-def value_lengths(column: pa.Array) -> npt.NDArray[np.int64]:
+def value_lengths(column: pa.Array) -> Numbers:
     """The bytes of each text or value of bytes; 0 of null."""
     import pyarrow.compute as pc  # slow to import, and few need it
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.binary_columns import binary_column, row_bounds
 from kmq_storage.format.checksum import checksum
@@ -205,7 +206,7 @@ class Directory(Listed[QueueTable]):
         return QueueTable(batch.column("name"), _narrow(starts))
 
 
-def _narrow(starts: npt.NDArray[np.int64]) -> npt.NDArray[np.integer[Any]]:
+def _narrow(starts: Numbers) -> npt.NDArray[np.integer[Any]]:
     """Ascending rows in half the memory where they fit: those of each queue stay at hand."""
     return starts.astype(np.int32) if starts[-1] <= np.iinfo(np.int32).max else starts
 

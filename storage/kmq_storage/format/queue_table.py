@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.format.plain_columns import number_column, numbers_of, scalar
 from kmq_storage.format.row_order import row_order
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from kmq_storage.format.row_order import Order
 
-    _Numbers = npt.NDArray[np.int64]
 
 #: When a table has less than this many times as many names as are looked up, hashing all pays.
 _HASHED_SHARE = 16
@@ -40,7 +40,7 @@ class _Named:
     def __len__(self) -> int:
         return len(self.names)
 
-    def places_of(self, names: pa.Array) -> npt.NDArray[np.int64]:
+    def places_of(self, names: pa.Array) -> Numbers:
         """Where each of many names stands here, -1 where it does not."""
         if len(names) * _HASHED_SHARE > len(self):
             found = pc.index_in(names, value_set=self.names)
@@ -114,14 +114,14 @@ class QueueTable(_Named):
         """The same queues, whose rows begin elsewhere."""
         return QueueTable(self.names, self.starts - self.starts[0] + np.int64(rows))
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> QueueTable:
+    def only(self, kept: Mask) -> QueueTable:
         """The queues with some of the rows, which are given in order; rows count from 0 on."""
         behind = np.concatenate([[0], np.cumsum(kept)])[self.starts - self.starts[0]]
         named = np.flatnonzero(np.diff(behind))
         starts = behind[np.concatenate([named, [len(behind) - 1]])]
         return QueueTable(self.names.take(number_column(named)), starts)
 
-    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+    def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
         """The first row of each of many queues, and the one behind; the same where it has none."""
         places = self.places_of(names)
         known = places >= 0
@@ -133,7 +133,7 @@ class QueueTable(_Named):
 class Beginnings(_Named):
     """The names of queues that begin anew somewhere, and the index of the first message there."""
 
-    def __init__(self, names: pa.Array, indexes: _Numbers) -> None:
+    def __init__(self, names: pa.Array, indexes: Numbers) -> None:
         super().__init__(names)
         self.indexes = indexes
 
@@ -147,7 +147,7 @@ class Beginnings(_Named):
         at = self._place_of(name)
         return None if at < 0 else int(self.indexes[at])
 
-    def of_all(self, names: pa.Array) -> _Numbers:
+    def of_all(self, names: pa.Array) -> Numbers:
         """The same of many queues; -1 where one goes on."""
         places = self.places_of(names)
         found = np.full(len(places), -1)

@@ -8,22 +8,23 @@ sorting takes, which serves the rest, and short pieces.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+from kmq_storage.arrays import Numbers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Order = npt.NDArray[np.uint32]
-    _Starts: TypeAlias = npt.NDArray[np.int64]
 
 _ROW_BITS = np.uint64(32)
 #: Pieces of fewer rows, as they are on average, are sorted sooner than gone through one by one.
 _ROUND_ROWS = 512
 
 
-def row_order(pieces: Sequence[Order], places: Sequence[int], queues: int) -> tuple[_Starts, Order]:
+def row_order(pieces: Sequence[Order], places: Sequence[int], queues: int) -> tuple[Numbers, Order]:
     """At which row each queue begins, with the end, and the rows in the order of their queues.
 
     Each piece has the numbers of its rows' queues, which are below `queues`; `places` tells which
@@ -45,7 +46,7 @@ def sorting(codes: npt.NDArray[np.uint64]) -> Order:
 
 def _starts_of_rounds(
     pieces: Sequence[Order], places: Sequence[int], queues: int
-) -> _Starts | None:
+) -> Numbers | None:
     """Where queues begin; None when a piece has two rows of one, or they are short."""
     times_of = np.bincount(places, minlength=len(pieces))
     if times_of @ np.array([*map(len, pieces)], np.int64) < _ROUND_ROWS * len(places):
@@ -61,7 +62,7 @@ def _starts_of_rounds(
     return np.cumsum(starts, out=starts)
 
 
-def _by_rounds(pieces: Sequence[Order], places: Sequence[int], starts: _Starts) -> Order:
+def _by_rounds(pieces: Sequence[Order], places: Sequence[int], starts: Numbers) -> Order:
     order = np.empty(starts[-1], np.uint32)
     free = starts.astype(np.uint32)
     row = 0

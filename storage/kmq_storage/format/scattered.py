@@ -13,13 +13,14 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.binary_columns import row_bounds
 from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    _Numbers = npt.NDArray[np.integer[Any]]
+    _Integers = npt.NDArray[np.integer[Any]]
 
 
 #: The bytes of so short a row stand in its view.
@@ -31,7 +32,7 @@ _NEAR = (1 << 32) - 1
 class Takeable(Protocol):
     """A column of which rows are taken."""
 
-    def take(self, rows: _Numbers) -> pa.Array:
+    def take(self, rows: _Integers) -> pa.Array:
         """The rows with these numbers, in this order."""
 
 
@@ -41,7 +42,7 @@ def takeable(column: pa.ChunkedArray) -> Takeable:
         return Views(column)
     if types.is_timestamp(column.type) and not column.null_count:
         pieces = [numbers_of(piece.view(pa.int64())) for piece in column.chunks]
-        return _Instants(Numbers.of(pieces), column.type)
+        return _Instants(PackedNumbers.of(pieces), column.type)
     return _Whole(column)
 
 
@@ -49,20 +50,20 @@ class _Whole:
     def __init__(self, column: pa.ChunkedArray) -> None:
         self._column = column.combine_chunks()
 
-    def take(self, rows: _Numbers) -> pa.Array:
+    def take(self, rows: _Integers) -> pa.Array:
         return self._column.take(number_column(rows))
 
 
-class Numbers:
+class PackedNumbers:
     """Whole numbers; where they are near each other four bytes of each are in memory, or none."""
 
-    def __init__(self, least: int, more: npt.NDArray[np.integer[Any]] | None) -> None:
+    def __init__(self, least: int, more: _Integers | None) -> None:
         self._least = least
         #: By how much each is above the least; None where each is one above that before it.
         self._more = more
 
     @classmethod
-    def of(cls, pieces: Sequence[npt.NDArray[np.int64]]) -> Numbers:
+    def of(cls, pieces: Sequence[Numbers]) -> PackedNumbers:
         """Those of pieces, one behind the other."""
         found = [(int(piece.min()), int(piece.max())) for piece in pieces if len(piece)]
         least = min((low for low, _ in found), default=0)
@@ -76,7 +77,7 @@ class Numbers:
             first += len(piece)
         return cls(least, more)
 
-    def take(self, rows: _Numbers) -> npt.NDArray[np.int64]:
+    def take(self, rows: _Integers) -> Numbers:
         """The numbers in these rows, in this order."""
         found = (rows if self._more is None else self._more[rows]).astype(np.int64)
         found += self._least
@@ -86,11 +87,11 @@ class Numbers:
 class _Instants:
     """Timestamps of which none is null."""
 
-    def __init__(self, numbers: Numbers, kind: pa.DataType) -> None:
+    def __init__(self, numbers: PackedNumbers, kind: pa.DataType) -> None:
         self._numbers = numbers
         self._kind = kind
 
-    def take(self, rows: _Numbers) -> pa.Array:
+    def take(self, rows: _Integers) -> pa.Array:
         return number_column(self._numbers.take(rows)).view(self._kind)
 
 
@@ -122,7 +123,7 @@ class Views:
         np.add(views[:, 2], number, out=views[:, 2], where=views[:, 0] > WITHIN)
         self._data += data
 
-    def take(self, rows: _Numbers) -> pa.Array:
+    def take(self, rows: _Integers) -> pa.Array:
         """The rows with these numbers, in this order."""
         valid = None if self._is_valid is None else number_column(self._is_valid[rows]).buffers()[1]
         views = self._views.view("V16")[rows, 0]

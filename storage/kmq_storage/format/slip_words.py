@@ -9,11 +9,11 @@ or stands at another place of the slip, never has the same check bits.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
+from kmq_storage.arrays import Array
 
 #: Records of a round, and how often several of them may be noted together. Word 0 says whether
 #: somebody took over, then come the places of the records, then the groups: 16 KiB.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.plain_columns import numbers_of
 from kmq_storage.format.records import decode_batch, is_run, offsets_of, timestamp_bounds
@@ -15,9 +15,6 @@ from kmq_storage.integrity.report import Damage
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk
 from kmq_storage.objects.mapping import brought_in
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def stored_batch(contents: pa.Buffer, chunk: Chunk, topic: Topic) -> pa.RecordBatch:
@@ -67,7 +64,7 @@ def _differs(batch: pa.RecordBatch, chunk: Chunk) -> str | None:
     return None
 
 
-def _are_inside(offsets: npt.NDArray[np.int64], chunk: Chunk) -> bool:
+def _are_inside(offsets: Numbers, chunk: Chunk) -> bool:
     if len(offsets) == 0:
         return True
     inside = offsets[0] >= chunk.base_offset and offsets[-1] < chunk.end_offset

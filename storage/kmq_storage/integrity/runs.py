@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Mask
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
@@ -24,9 +24,6 @@ from kmq_storage.log.scan import Slice
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Segment
 from kmq_storage.objects.mapping import brought_in
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 class RunFile:
@@ -133,7 +130,7 @@ def missing_of_run(
     return _ranges(lost, segment.base_offset)
 
 
-def _ranges(lost: npt.NDArray[np.bool_], base: int) -> list[tuple[int, int]]:
+def _ranges(lost: Mask, base: int) -> list[tuple[int, int]]:
     borders = np.flatnonzero(np.diff(np.concatenate([[False], lost, [False]]).astype(np.int8)))
     return [(base + int(start), base + int(end)) for start, end in borders.reshape(-1, 2)]
 

@@ -7,18 +7,15 @@ versions put batches together around what a repair had cut out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.manifest import Row
 from kmq_storage.format.records import SEALED, is_typed, keys_of, offsets_of
 from kmq_storage.format.segment import decode_footer
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Where there are more, it was compacted while records had keys.
 _HOLES_MAX = 1_000
@@ -58,9 +55,7 @@ def _may_be_compacted(batches: Sequence[pa.RecordBatch]) -> bool:
     return count > 0 and pc.count_distinct(pa.chunked_array(keys)).as_py() == count
 
 
-def _between(
-    begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], row: Row
-) -> list[tuple[int, int]]:
+def _between(begins: Numbers, ends: Numbers, row: Row) -> list[tuple[int, int]]:
     """What no span of these covers of the offsets of a row."""
     before = np.concatenate([[row.base_offset], ends])
     behind = np.concatenate([begins, [row.end_offset]])

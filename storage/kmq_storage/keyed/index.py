@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of
 from kmq_storage.format.queue_table import grouped
@@ -29,12 +30,8 @@ from kmq_storage.log.scan import Slice, scan
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Place
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers = npt.NDArray[np.int64]
-    #: Queues and offsets of records.
-    _Places = tuple[pa.Array, _Numbers]
+#: Queues and offsets of records.
+_Places: TypeAlias = "tuple[pa.Array, Numbers]"
 
 #: What tells the queue of a record, and whether it is a message.
 _INDEXED = frozenset({"key", "value"})
@@ -193,7 +190,7 @@ class QueueIndex:
                             offset=at,
                         )
 
-    def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], _Numbers]:
+    def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], Numbers]:
         """Where the messages of a queue from an index on stand: rows of runs, then offsets.
 
         None are below the first that it has.
@@ -213,7 +210,7 @@ class QueueIndex:
             name, dead + max(first - index, 0), end - max(index, first)
         )
 
-    def indexes(self, keys: pa.Array, first: int) -> _Numbers:
+    def indexes(self, keys: pa.Array, first: int) -> Numbers:
         """The index of each of many messages that stand one behind the other from an offset on."""
         table, order = grouped(keys)
         offsets = first + order[table.starts[:-1]]
@@ -236,7 +233,7 @@ class QueueIndex:
         """Those of the queues that have messages; the names ascend."""
         return names.filter(number_column(self._counts(names, self.end) > self._firsts(names)))
 
-    def _firsts(self, names: pa.Array) -> _Numbers:
+    def _firsts(self, names: pa.Array) -> Numbers:
         """The index of the first message that each queue has; the names ascend."""
         found = np.zeros(len(names), np.int64)
         for number in reversed(self._anew):
@@ -246,7 +243,7 @@ class QueueIndex:
             found[self.ends.lasts(names, self.end) >= 0] = 0
         return found
 
-    def _counts(self, names: pa.Array, before: int) -> _Numbers:
+    def _counts(self, names: pa.Array, before: int) -> Numbers:
         """The index that a message at an offset has of each queue; the names ascend."""
         found = counts_in(self.runs, names, before)
         loose = self.loose.counts(names, before)
@@ -342,7 +339,7 @@ def messages(part: Slice) -> _Places:
     return keys.filter(number_column(wanted)), offsets[wanted]
 
 
-def is_message(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+def is_message(batch: pa.RecordBatch) -> Mask:
     """Which records are messages: those with key and value."""
     keys, values = keys_of(batch), batch.column("value")
     if keys is None:

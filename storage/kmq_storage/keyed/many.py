@@ -8,21 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.gathered import Gathered, check_column, ranges, rearranged
 from kmq_storage.format.plain_columns import number_column, numbers_of
 from kmq_storage.objects.mapping import is_readable
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers = npt.NDArray[np.int64]
 
 #: So many bytes of maps are looked at twice, to be proven and to be copied; what is more than that
 #: is copied at once, and once more into its order, so that no disk reads it twice.
@@ -37,13 +33,13 @@ class QueueRows(Protocol):
     def has_beginnings(self) -> bool:
         """Whether queues begin anew here: what earlier parts have of these is dead."""
 
-    def beginnings_of(self, names: pa.Array) -> _Numbers:
+    def beginnings_of(self, names: pa.Array) -> Numbers:
         """The index of the first message here of each queue that does; -1 of others."""
 
-    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+    def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
         """The first row of each of many queues, and the one behind; the names ascend."""
 
-    def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
+    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[Gathered]:
         """The messages in some ranges of rows, none of them empty, in pieces."""
 
 
@@ -55,7 +51,7 @@ class Asked:
     """
 
     names: pa.Array
-    firsts: _Numbers
+    firsts: Numbers
     most: int
 
     def given_up(self, parts: Sequence[QueueRows]) -> Iterator[tuple[bytes, int]]:
@@ -68,7 +64,7 @@ class Asked:
         for row in order[(firsts >= 0) & (firsts < begin)].tolist():
             yield self.names[row].as_py(), int(self.firsts[row])
 
-    def _order(self) -> _Numbers:
+    def _order(self) -> Numbers:
         """The rows in the order of their names."""
         return numbers_of(pc.sort_indices(self.names)).astype(np.int64)
 
@@ -91,8 +87,8 @@ class Asked:
         return pa.RecordBatch.from_arrays([names, indexes, values], schema=SCHEMA)
 
     def _found(
-        self, parts: Sequence[QueueRows], order: _Numbers
-    ) -> tuple[_Numbers, _Ranges, list[Gathered]]:
+        self, parts: Sequence[QueueRows], order: Numbers
+    ) -> tuple[Numbers, _Ranges, list[Gathered]]:
         """The first index of each queue, the names sorted; where it has messages, and these."""
         names = self.names.take(number_column(order))
         part_of, before = _lives(parts, names)
@@ -122,9 +118,9 @@ class _Ranges:
     """Ranges of messages, each of one queue in one part: few of them, however many parts are."""
 
     #: The number of the queue, its name sorted.
-    queues: _Numbers
+    queues: Numbers
     #: How many messages.
-    counts: _Numbers
+    counts: Numbers
 
     @classmethod
     def none(cls) -> _Ranges:
@@ -136,7 +132,7 @@ class _Ranges:
         queues = np.concatenate([part.queues for part in parts])
         return cls(queues, np.concatenate([part.counts for part in parts]))
 
-    def per_queue(self, queues: int) -> _Numbers:
+    def per_queue(self, queues: int) -> Numbers:
         """The messages of each of so many queues."""
         found = np.zeros(queues, np.int64)
         np.add.at(found, self.queues, self.counts)
@@ -151,7 +147,7 @@ def _copied(messages: Gathered) -> pa.Array:
     return messages.column()
 
 
-def _lives(parts: Sequence[QueueRows], names: pa.Array) -> tuple[_Numbers, _Numbers]:
+def _lives(parts: Sequence[QueueRows], names: pa.Array) -> tuple[Numbers, Numbers]:
     """In which part each queue began for the last time, and the index of its first message."""
     part_of = np.zeros(len(names), np.int64)
     indexes = np.zeros(len(names), np.int64)

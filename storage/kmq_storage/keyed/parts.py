@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.queue_table import QueueTable, grouped, merged
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers = npt.NDArray[np.int64]
 
 #: So many neighbours of about the same size are put together: each row is moved once per
 #: factor of this, and a look-up meets fewer than so many parts of a size.
@@ -30,14 +25,14 @@ class Part:
 
     table: QueueTable
     #: The offset of each row of the table.
-    offsets: _Numbers
+    offsets: Numbers
 
     @property
     def rows(self) -> int:
         """How many messages there are."""
         return len(self.offsets)
 
-    def offsets_of(self, name: bytes) -> _Numbers:
+    def offsets_of(self, name: bytes) -> Numbers:
         """The offsets of a queue's messages here."""
         first, behind = self.table.rows_of(name)
         return self.offsets[first:behind]
@@ -47,7 +42,7 @@ class Part:
         kept = self.offsets >= offset
         return Part(self.table.only(kept), self.offsets[kept])
 
-    def counts(self, names: pa.Array, before: int | _Numbers) -> _Numbers:
+    def counts(self, names: pa.Array, before: int | Numbers) -> Numbers:
         """How many messages below an offset, or each below its own, these queues have here."""
         limit = before
         if not isinstance(before, int):
@@ -57,17 +52,17 @@ class Part:
             limit = np.repeat(limits, np.diff(self.table.starts))
         below = np.concatenate([[0], np.cumsum(self.offsets < limit)])
         first, behind = self.table.spans(names)
-        counted: _Numbers = below[behind] - below[first]
+        counted: Numbers = below[behind] - below[first]
         return counted
 
-    def newest(self, names: pa.Array, before: int) -> _Numbers:
+    def newest(self, names: pa.Array, before: int) -> Numbers:
         """The last offset below another one that each of these queues has here; -1 for none."""
         first, _ = self.table.spans(names)
         counts = self.counts(names, before)
         return np.where(counts > 0, self.offsets[first + counts - 1], -1)
 
 
-def part_of(keys: pa.Array, offsets: _Numbers) -> Part:
+def part_of(keys: pa.Array, offsets: Numbers) -> Part:
     """The part of messages with these queues and ascending offsets."""
     table, order = grouped(keys)
     return Part(table, offsets[order])
@@ -106,7 +101,7 @@ class Parts:
         #: The offset behind the last one that is here.
         self.end = 0
 
-    def add(self, keys: pa.Array, offsets: _Numbers, end: int) -> None:
+    def add(self, keys: pa.Array, offsets: Numbers, end: int) -> None:
         """The messages of the offsets from the end on, up to the next end."""
         if len(keys):
             self._parts = with_part(self._parts, part_of(keys, offsets))
@@ -122,7 +117,7 @@ class Parts:
         """How many messages a queue has."""
         return sum(len(part.offsets_of(name)) for part in self._parts)
 
-    def offsets(self, name: bytes, first: int, most: int) -> _Numbers:
+    def offsets(self, name: bytes, first: int, most: int) -> Numbers:
         """The offsets of a queue's messages from an index on, at most so many."""
         found = [part.offsets_of(name) for part in self._parts]
         bounds = list(accumulate(map(len, found), initial=0))
@@ -137,7 +132,7 @@ class Parts:
         found = (part.offsets_of(name) for part in self._parts)
         return sum(int(offsets.searchsorted(before)) for offsets in found)
 
-    def counts(self, names: pa.Array, before: int | _Numbers) -> _Numbers:
+    def counts(self, names: pa.Array, before: int | Numbers) -> Numbers:
         """How many messages below an offset, or each below its own, these queues have."""
         found = np.zeros(len(names), np.int64)
         for part in self._parts:
@@ -153,7 +148,7 @@ class Parts:
                 return int(offsets[count - 1])
         return -1
 
-    def lasts(self, names: pa.Array, before: int) -> _Numbers:
+    def lasts(self, names: pa.Array, before: int) -> Numbers:
         """The same of many queues."""
         found = np.full(len(names), -1)
         for part in self._parts:

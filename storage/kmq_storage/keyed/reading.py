@@ -8,11 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.gathered import Gathered, gathered, ranges
 from kmq_storage.format.plain_columns import number_column
@@ -29,11 +30,6 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Location
 from kmq_storage.objects.fork import reopen_in_child
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers = npt.NDArray[np.int64]
 
 _Found = TypeVar("_Found")
 
@@ -156,7 +152,7 @@ class QueueReader:
         found = pa.chunked_array(values, pa.binary()).to_pylist()
         return list(map(Message, places, range(first, first + len(places)), found))
 
-    def many(self, queues: pa.Array, firsts: _Numbers, most: int) -> pa.RecordBatch:
+    def many(self, queues: pa.Array, firsts: Numbers, most: int) -> pa.RecordBatch:
         """At most so many messages of each of many queues, each from an index of its own on.
 
         With the columns `queue`, `index` and `value`, in the order of what was asked for. -1 is
@@ -195,10 +191,10 @@ class QueueReader:
 
         return self._looking(found)
 
-    def indexes_of(self, queues: pa.Array, offset: int, topic_id: bytes) -> _Numbers:
+    def indexes_of(self, queues: pa.Array, offset: int, topic_id: bytes) -> Numbers:
         """The indexes of messages of these queues that stand one behind the other; as above."""
 
-        def found(index: QueueIndex, topic: Topic) -> _Numbers:
+        def found(index: QueueIndex, topic: Topic) -> Numbers:
             _check_same(topic, topic_id)
             return index.indexes(queues, offset)
 
@@ -228,7 +224,7 @@ class QueueReader:
         self._index.follow(topic)
         return self._index
 
-    def _read(self, topic: Topic, offsets: _Numbers) -> Iterator[pa.Array]:
+    def _read(self, topic: Topic, offsets: Numbers) -> Iterator[pa.Array]:
         at = 0
         while at < len(offsets):
             chunk = self._chunk(topic, int(offsets[at]))
@@ -241,7 +237,7 @@ class QueueReader:
         chunks = self._reader.chunks(place, topic.name, PARTITION)
         return chunks[bisect_right(chunks, offset, key=lambda chunk: chunk.base_offset) - 1]
 
-    def _values(self, topic: Topic, chunk: Chunk, offsets: _Numbers) -> pa.Array:
+    def _values(self, topic: Topic, chunk: Chunk, offsets: Numbers) -> pa.Array:
         batch = self._batch(topic, chunk)
         known = Slice(topic.name, PARTITION, chunk.base_offset, batch, chunk.end_offset)
         rows = offsets - chunk.base_offset if chunk.dense else known.offsets().searchsorted(offsets)
@@ -279,18 +275,18 @@ class _Ends:
     def has_beginnings(self) -> bool:
         return len(self._ends) > 0
 
-    def offsets(self, names: pa.Array) -> _Numbers:
+    def offsets(self, names: pa.Array) -> Numbers:
         """The offset of the last end of each queue; -1 where it has none."""
         return self._ends.lasts(names, self._before)
 
-    def beginnings_of(self, names: pa.Array) -> _Numbers:
+    def beginnings_of(self, names: pa.Array) -> Numbers:
         return np.where(self.offsets(names) < 0, -1, 0)
 
-    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+    def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
         nothing = np.zeros(len(names), np.int64)
         return nothing, nothing
 
-    def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
+    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[Gathered]:
         return iter(())
 
 
@@ -300,20 +296,20 @@ class _LooseRows:
     has_beginnings = False
 
     def __init__(
-        self, part: Part, ends: _Ends, read: Callable[[_Numbers], Iterator[pa.Array]]
+        self, part: Part, ends: _Ends, read: Callable[[Numbers], Iterator[pa.Array]]
     ) -> None:
         self._part, self._ends, self._read = part, ends, read
 
-    def beginnings_of(self, names: pa.Array) -> _Numbers:
+    def beginnings_of(self, names: pa.Array) -> Numbers:
         return np.full(len(names), -1)
 
-    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+    def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
         firsts, behinds = self._part.table.spans(names)
         if self._ends.has_beginnings:
             firsts = firsts + self._part.counts(names, self._ends.offsets(names))
         return firsts, behinds
 
-    def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
+    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[Gathered]:
         offsets = self._part.offsets[ranges(firsts, counts)]
         wanted, rows = np.unique(offsets, return_inverse=True)
         yield gathered(list(self._read(wanted)), rows, np.ones_like(rows)).copied()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of, scalar
 from kmq_storage.format.queue_table import QueueTable
@@ -29,12 +29,6 @@ from kmq_storage.log.run_index import RunIndex, counts_in
 from kmq_storage.log.scan import moved, scan
 from kmq_storage.log.topic_state import Topic, out_of_range
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers = npt.NDArray[np.int64]
-    _Mask = npt.NDArray[np.bool_]
-
 #: What tells the queue of a record, and whether it is a message.
 _TELLING = frozenset({"key", "value"})
 _SCAN_ROWS = 65_536
@@ -45,11 +39,11 @@ class KeyedRows:
     """Records in the stored columns; queue and index are null where one is no message."""
 
     batch: pa.RecordBatch
-    offsets: _Numbers
+    offsets: Numbers
     queues: pa.Array
     indexes: pa.Array
 
-    def only(self, rows: _Mask) -> KeyedRows:
+    def only(self, rows: Mask) -> KeyedRows:
         """The records of a mask."""
         if rows.all():
             return self
@@ -67,7 +61,7 @@ class _Done:
     offset: int
     end: int
 
-    def is_before(self, rows: KeyedRows) -> _Mask:
+    def is_before(self, rows: KeyedRows) -> Mask:
         """Which of some records of a run come behind it, in the order of runs."""
         unread = rows.offsets > self.offset
         named = flags_of(rows.queues.is_valid())
@@ -178,7 +172,7 @@ class KeyedReader:
             except CorruptionError as error:
                 raise _told(error, topic, table) from error
 
-    def _indexes(self, table: QueueTable, before: Sequence[RunIndex], run: RunIndex) -> _Numbers:
+    def _indexes(self, table: QueueTable, before: Sequence[RunIndex], run: RunIndex) -> Numbers:
         """The index of each row of some queues of a run."""
         counts = counts_in(before, table.names, run.place.base_offset)
         if run.has_beginnings:
@@ -186,7 +180,7 @@ class KeyedReader:
             counts = np.where(anew < 0, counts, anew)
         firsts = table.starts[:-1] - table.starts[0]
         bases = np.repeat(counts - firsts, np.diff(table.starts))
-        indexes: _Numbers = np.arange(table.rows) + bases
+        indexes: Numbers = np.arange(table.rows) + bases
         return indexes
 
     def _behind_runs(
@@ -232,7 +226,7 @@ class _Counted:
         self.names = names
         self.counts = np.zeros(len(names), np.int64)
 
-    def take(self, keys: pa.Array, ended: _Mask) -> _Numbers:
+    def take(self, keys: pa.Array, ended: Mask) -> Numbers:
         """The index of each of more records; of one that ends its queue, and of others, any."""
         count = len(self.names)
         places = pc.index_in(keys, value_set=self.names).fill_null(scalar(count, pa.int32()))
@@ -243,7 +237,7 @@ class _Counted:
         firsts = (behind - rows)[rows > 0]
         # Within a queue: messages so far, from its first record here or its last end on.
         ends = ended[order]
-        before: _Numbers = np.cumsum(~ends) - ~ends
+        before: Numbers = np.cumsum(~ends) - ~ends
         since = np.zeros(len(keys), np.int64)
         since[firsts] = firsts
         since[ends] = np.flatnonzero(ends)
@@ -262,7 +256,7 @@ def _keys(batch: pa.RecordBatch) -> pa.Array:
     return pa.nulls(batch.num_rows, pa.binary()) if keys is None else keys
 
 
-def _ended(batch: pa.RecordBatch) -> _Mask:
+def _ended(batch: pa.RecordBatch) -> Mask:
     """Which records have no value: of a queue, those which end it."""
     return flags_of(batch.column("value").is_null())
 
@@ -272,7 +266,7 @@ def _without_queue(batch: pa.RecordBatch) -> KeyedRows:
     return KeyedRows(batch, _offsets(batch), *nothing)
 
 
-def _offsets(batch: pa.RecordBatch) -> _Numbers:
+def _offsets(batch: pa.RecordBatch) -> Numbers:
     offsets = offsets_of(batch)
     assert offsets is not None, "runs have a column of offsets"
     return np.asarray(numbers_of(offsets), np.int64)

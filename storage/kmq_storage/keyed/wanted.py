@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Mask
 from kmq_storage.format.binary_columns import binary_column
 from kmq_storage.format.plain_columns import flags_of, scalar
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from kmq_storage.log.run_index import RunIndex
 
 
@@ -36,7 +34,7 @@ class Wanted:
             found.append((run.row_from(prefix), behind))
         return _united(found)
 
-    def among(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+    def among(self, keys: pa.Array) -> Mask:
         """Which of some names are of them."""
         import pyarrow.compute as pc  # slow to import, and who parses options needs the rest
 

@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.format.manifest import Key, Page
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-Mask: TypeAlias = "npt.NDArray[np.bool_]"
-Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
 
 @dataclass(frozen=True, slots=True)

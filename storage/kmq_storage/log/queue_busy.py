@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from kmq_storage.log.queue_rows import Array
+from kmq_storage.arrays import Array
 
 #: So many keys are looked for in each block; for more, all blocks are put in order first.
 _FEW = 64

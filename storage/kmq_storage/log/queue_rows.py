@@ -10,14 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from kmq_storage.arrays import Array, Numbers
 from kmq_storage.format.delivery_numbers import times_of
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Nobody had it, or it was given back; somebody holds it until `at`; it comes again at `at`; it
 #: is done, and only keeps its offset from being taken for one that nobody looked at yet.
@@ -44,11 +41,8 @@ _BLOCK = 4096
 _FIRST_ROOM = 16
 _WASTE = 1024
 
-Array: TypeAlias = "npt.NDArray[Any]"
-Offsets: TypeAlias = "npt.NDArray[np.int64]"
 
-
-def new_rows(offsets: Offsets) -> Array:
+def new_rows(offsets: Numbers) -> Array:
     """Rows of records that nobody had yet, by their offsets in order."""
     rows: Array = np.zeros(len(offsets), ROW)
     rows["offset"] = offsets
@@ -213,7 +207,7 @@ class Rows:
             if low < high:
                 yield block, low, high
 
-    def offsets(self, first: int, end: int) -> Offsets:
+    def offsets(self, first: int, end: int) -> Numbers:
         """The offsets in [first, end) that have a row."""
         found = [span["offset"] for span in self.spans(first, end)]
         return np.concatenate([np.zeros(0, np.int64), *found])
@@ -226,7 +220,7 @@ class Rows:
                 block.room[name][low:high] = value
             block.changes += 1
 
-    def change_known(self, offsets: Offsets, **columns: int | Array) -> bool:
+    def change_known(self, offsets: Numbers, **columns: int | Array) -> bool:
         """Set columns of rows by their ascending offsets; False, and nothing, if one has no row."""
         found, at = [], 0
         for block, low, high in self._spans(int(offsets[0]), int(offsets[-1]) + 1):
@@ -315,7 +309,7 @@ class Rows:
                 rows = block.rows
                 yield rows[rows["at"] <= now]
 
-    def expired(self, now: int) -> Offsets:
+    def expired(self, now: int) -> Numbers:
         """The offsets of records that nobody holds and whose time is over."""
         found = [np.zeros(0, np.int64)]
         if not self.expire:

@@ -8,13 +8,13 @@ from operator import itemgetter
 
 import numpy as np
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import Run
-from kmq_storage.log.queue_rows import Offsets
 
 
-def runs_of(key: Key, offsets: Offsets, counts: Offsets) -> Iterable[Run]:
-    """Offsets in order, and the number of the delivery of each, as runs."""
+def runs_of(key: Key, offsets: Numbers, counts: Numbers) -> Iterable[Run]:
+    """Numbers in order, and the number of the delivery of each, as runs."""
     if not len(offsets):
         return
     breaks = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(counts) != 0)) + 1
@@ -28,7 +28,7 @@ def by_partition(runs: Iterable[Run]) -> Iterator[tuple[Key, list[Run]]]:
     return ((key, list(some)) for key, some in groupby(runs, key=itemgetter(0, 1)))
 
 
-def columns_of(runs: Sequence[Run]) -> tuple[Offsets, Offsets]:
+def columns_of(runs: Sequence[Run]) -> tuple[Numbers, Numbers]:
     """The offset of each record of runs of a partition, and the number of its delivery."""
     firsts, rows, counts = np.array([run[2:] for run in runs], np.int64).T
     behind = np.cumsum(rows)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kmq_storage.arrays import Array, Numbers
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import LookEntry, Run
@@ -22,8 +23,6 @@ from kmq_storage.log.queue_rows import (
     NEVER,
     PRIORITY,
     WAITING,
-    Array,
-    Offsets,
     Rows,
     are_over,
     new_rows,
@@ -99,8 +98,8 @@ class Source:
         rows = self.rows
         return bool(rows) and (rows.first_at() <= now or rows.last >= begin)
 
-    def _due(self, start: int, wish: Wish) -> tuple[Offsets, Offsets]:
-        """Offsets of rows that can be had, and how often they were."""
+    def _due(self, start: int, wish: Wish) -> tuple[Numbers, Numbers]:
+        """Numbers of rows that can be had, and how often they were."""
         offsets, counts, found = [_NONE], [_NONE], 0
         for rows in self.rows.due(wish.now):
             good = (
@@ -122,7 +121,7 @@ class Source:
                 break
         return np.concatenate(offsets), np.concatenate(counts)
 
-    def _unseen_offsets(self, begin: int, end: int, most: int) -> Offsets:
+    def _unseen_offsets(self, begin: int, end: int, most: int) -> Numbers:
         """The first offsets from one on that have no row."""
         found, count = [_NONE], 0
         while begin < end and count < most:
@@ -134,11 +133,11 @@ class Source:
             begin = behind
         return np.concatenate(found)
 
-    def unseen_offsets(self, end: int) -> Offsets:
+    def unseen_offsets(self, end: int) -> Numbers:
         """The records up to an offset that nobody had yet, and nothing is to be said of."""
         return self._unseen_offsets(self.next, end, end)
 
-    def unfinished(self, unseen: Offsets, now: int) -> Array:
+    def unfinished(self, unseen: Numbers, now: int) -> Array:
         """A row for each record that is not finished, in order; `unseen` ones have none yet."""
         rows = self.rows.all()
         rows = rows[(rows["state"] != GONE) & ~are_over(rows, now)]

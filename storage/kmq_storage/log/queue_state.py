@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from kmq_storage.arrays import Array, Numbers
 from kmq_storage.errors import ConflictError, FormatVersionError
 from kmq_storage.format.delivery_numbers import DELIVERIES_APART
 from kmq_storage.format.manifest import Key
@@ -37,7 +38,7 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.log.late_answers import NameOf, too_late
 from kmq_storage.log.queue_busy import Busy
-from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, Array, Offsets, new_rows
+from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, new_rows
 from kmq_storage.log.queue_runs import by_partition
 from kmq_storage.log.queue_source import Source, Wish, tallied
 from kmq_storage.log.queue_topics import Binding, Left
@@ -167,7 +168,7 @@ class Queue:
         sources, most = list(self.sources.items()), self.deliveries_max
         return sum(each.looked_and_due(now, most) for key, each in sources if self.looks(key))
 
-    def without_rows(self, key: Key, offsets: Offsets) -> Offsets:
+    def without_rows(self, key: Key, offsets: Numbers) -> Numbers:
         """Those of a partition's offsets of which nothing is to be said but that they are there."""
         rows = self._peek(key).rows
         return np.setdiff1d(offsets, rows.offsets(0, NEVER)) if rows else offsets
@@ -209,7 +210,7 @@ class Queue:
         more = own.rows.priorities if own else ()
         return sorted({PRIORITY, *more}, reverse=True) if more else [PRIORITY]
 
-    def unfinished(self, key: Key, end: int, now: int, entering: Offsets | None) -> Array:
+    def unfinished(self, key: Key, end: int, now: int, entering: Numbers | None) -> Array:
         """A row for each record of a partition that is not finished, in order."""
         source = self._peek(key)
         return source.unfinished(source.unseen_offsets(end) if entering is None else entering, now)
@@ -238,7 +239,7 @@ class Queue:
         """Whether there are records whose time is over, and that nobody holds."""
         return any(len(source.rows.expired(now)) for source in list(self.sources.values()))
 
-    def stats(self, spans: Spans, now: int, entering: Mapping[Key, Offsets]) -> QueueStats:
+    def stats(self, spans: Spans, now: int, entering: Mapping[Key, Numbers]) -> QueueStats:
         """How many records are where at a time (UTC us).
 
         `entering`: where there are filters, what they let in of those that nobody looked at.

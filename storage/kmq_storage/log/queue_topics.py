@@ -9,8 +9,9 @@ from operator import itemgetter
 
 import numpy as np
 
+from kmq_storage.arrays import Array
 from kmq_storage.format.manifest import Key
-from kmq_storage.log.queue_rows import GONE, Array
+from kmq_storage.log.queue_rows import GONE
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,19 +10,15 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
+from kmq_storage.arrays import Array, Numbers
 from kmq_storage.format.manifest import SEGMENT, Row, RowValues, row_values, weight_in_memory
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers: TypeAlias = npt.NDArray[np.int64]
-
 #: Of some rows: base offsets, end offsets, weights, and bytes to read.
-Block: TypeAlias = "tuple[_Numbers, _Numbers, _Numbers, _Numbers]"
+Block: TypeAlias = "tuple[Numbers, Numbers, Numbers, Numbers]"
 
 #: A row in the order of its fields, and the same to numpy.
 _PACKED = struct.Struct("<qqqB16sqqIHqqqq")
@@ -103,7 +99,7 @@ class RowTable:
         return table
 
 
-def packed_between(tables: Iterable[RowTable], starts: _Numbers, ends: _Numbers) -> list[bytes]:
+def packed_between(tables: Iterable[RowTable], starts: Numbers, ends: Numbers) -> list[bytes]:
     """Of each table the rows that cover offsets from a start up to an end, packed."""
     tables = list(tables)
     found, longer = _newest_between(tables, starts, ends)
@@ -115,15 +111,15 @@ def packed_between(tables: Iterable[RowTable], starts: _Numbers, ends: _Numbers)
 
 
 def _newest_between(
-    tables: Sequence[RowTable], starts: _Numbers, ends: _Numbers
-) -> tuple[list[bytes], _Numbers]:
+    tables: Sequence[RowTable], starts: Numbers, ends: Numbers
+) -> tuple[list[bytes], Numbers]:
     """The same of the newest row alone, and which tables may have older ones that belong to it.
 
     There may be ten thousand tables, none of them in a cache: one look at each is what it takes.
     """
     found = [table.newest for table in tables]
     filled = np.flatnonzero(np.fromiter(map(len, found), np.int64, len(found)))
-    newest: npt.NDArray[Any] = np.frombuffer(b"".join(found), _COLUMNS)
+    newest: Array = np.frombuffer(b"".join(found), _COLUMNS)
     bases, behind, start = newest["base_offset"], newest["end_offset"], starts[filled]
     for place in filled[(behind <= start) | (bases >= ends[filled])].tolist():
         found[place] = b""
@@ -137,7 +133,7 @@ def rows_of_packed(packed: bytes) -> Iterator[Row]:
 
 def block_of_packed(packed: bytes | bytearray) -> Block:
     """Packed rows as columns of numbers."""
-    rows: npt.NDArray[Any] = np.frombuffer(packed, _COLUMNS)
+    rows: Array = np.frombuffer(packed, _COLUMNS)
     read = rows["length"] + rows["position"] * (rows["kind"] == SEGMENT)
     weights = weight_in_memory(rows["size"], rows["rows"])
     return rows["base_offset"], rows["end_offset"], weights, read

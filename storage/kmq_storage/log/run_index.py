@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Generic
+from typing import Generic
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.gathered import Gathered, gathered, split
 from kmq_storage.format.layout import UNTYPED, Layout
@@ -24,11 +25,6 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.runs import run_offsets
 from kmq_storage.model import Location, Place
 from kmq_storage.objects.mapping import is_mapped
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    _Numbers = npt.NDArray[np.int64]
 
 #: Runs are of keyed topics, which have this one.
 _PARTITION = 0
@@ -182,7 +178,7 @@ class RunIndex:
         block = -1 if self._anew is None else self._anew.listed.block_of(name)
         return None if self._anew is None or block < 0 else self._anew[block].of(name)
 
-    def beginnings_of(self, names: pa.Array) -> _Numbers:
+    def beginnings_of(self, names: pa.Array) -> Numbers:
         """The same of many queues that ascend; -1 for None."""
         found = np.full(len(names), -1)
         if self._anew is not None:
@@ -199,14 +195,14 @@ class RunIndex:
         """The names of its queues, block by block."""
         return (table.names for table in self._blocks)
 
-    def counts(self, names: pa.Array, before: int) -> _Numbers:
+    def counts(self, names: pa.Array, before: int) -> Numbers:
         """How many messages below an offset each of these queues has; the names ascend."""
         if before < self.place.end_offset:
             return np.array([self.count(name, before) for name in names.to_pylist()], np.int64)
         first, behind = self.spans(names)
         return behind - first
 
-    def spans(self, names: pa.Array) -> tuple[_Numbers, _Numbers]:
+    def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
         """The first row of each of many queues, and the one behind; the names ascend."""
         rows = np.zeros((2, len(names)), np.int64)
         for block, first, behind in self._directory.blocks_of(names):
@@ -215,17 +211,17 @@ class RunIndex:
             rows[:, first:behind] = table.spans(some)
         return rows[0], rows[1]
 
-    def counts_below(self, names: pa.Array, offset: int) -> _Numbers:
+    def counts_below(self, names: pa.Array, offset: int) -> Numbers:
         """The same as `counts`, for so many that all offsets of the run are looked at."""
         first, behind = self.spans(names)
         if offset >= self.place.end_offset:
             return behind - first
         is_below = self.offsets(0, self.place.rows) < offset
         below = np.concatenate([[0], np.cumsum(is_below)])
-        counts: _Numbers = below[behind] - below[first]
+        counts: Numbers = below[behind] - below[first]
         return counts
 
-    def gathered(self, firsts: _Numbers, counts: _Numbers) -> Iterator[Gathered]:
+    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[Gathered]:
         """The values in some ranges of rows, none of them empty, neighbouring batches at a time.
 
         What is mapped stays where it stands: it takes no memory of the process.
@@ -238,7 +234,7 @@ class RunIndex:
                 found = self._gathered(numbers[low:high], lows[low:high], counts[low:high])
                 yield found if is_mapped(found.data[0]) else found.copied()
 
-    def _gathered(self, numbers: _Numbers, lows: _Numbers, counts: _Numbers) -> Gathered:
+    def _gathered(self, numbers: Numbers, lows: Numbers, counts: Numbers) -> Gathered:
         """The values in ranges of rows that stand in these batches."""
         needed, of = np.unique(numbers, return_inverse=True)
         begins = self._bounds[needed]
@@ -249,7 +245,7 @@ class RunIndex:
         )
 
     @cached_property
-    def _together(self) -> _Numbers:
+    def _together(self) -> Numbers:
         """Of each batch a number that those have in common which are gone through together."""
         positions = np.array([chunk.location.position for chunk in self._chunks])
         return positions // _TOGETHER_BYTES
@@ -267,7 +263,7 @@ class RunIndex:
         """Whether the message of a queue at an offset is here still."""
         return bool(np.isin(offset, self.offsets(*self.rows_of(name))))
 
-    def offsets(self, first: int, behind: int) -> _Numbers:
+    def offsets(self, first: int, behind: int) -> Numbers:
         """The offsets of rows."""
         return run_offsets(list(self._parts(first, behind, _OFFSETS)))
 
@@ -323,7 +319,7 @@ class RunIndex:
             first += part.num_rows
 
 
-def counts_in(runs: Iterable[RunIndex], names: pa.Array, before: int) -> _Numbers:
+def counts_in(runs: Iterable[RunIndex], names: pa.Array, before: int) -> Numbers:
     """The index that a message of each queue has behind some runs, or at an offset in the last.
 
     The names ascend.

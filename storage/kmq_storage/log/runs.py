@@ -7,18 +7,15 @@ it. Pieces of many offsets are taken together, from batches that stay proven mea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.plain_columns import no_rows, number_column, numbers_of
 from kmq_storage.format.records import offsets_of, without_offsets
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.model import Location, Place, RunPiece
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Offsets and bytes of a piece: the more at once, the less often is looked for a batch.
 _PIECE_ROWS = 1 << 18
@@ -76,7 +73,7 @@ class Run:
         return without_offsets(batch) if dense else batch
 
 
-def run_offsets(batches: Sequence[pa.RecordBatch]) -> npt.NDArray[np.int64]:
+def run_offsets(batches: Sequence[pa.RecordBatch]) -> Numbers:
     """The offsets of the records of a run's batches, as they stand there."""
     columns = [offsets_of(batch) for batch in batches]
     found = [np.asarray(numbers_of(column), np.int64) for column in columns if column is not None]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
@@ -20,9 +21,6 @@ from kmq_storage.log.moving import moved_file
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Place, Segment
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Chunks smaller than this share of a batch are put together, larger ones stay mapped.
 _SMALL_SHARE = 4
@@ -66,7 +64,7 @@ class Slice:
             return self.end
         return offset_of_row(self.batch, self.offset, row)
 
-    def offsets(self) -> npt.NDArray[np.int64]:
+    def offsets(self) -> Numbers:
         """The offset of each row."""
         offsets = offsets_of(self.batch)
         if offsets is None:
@@ -82,7 +80,7 @@ class Slice:
         """This one: it is Arrow already."""
         return self
 
-    def taken(self, rows: npt.NDArray[np.int64]) -> Slice:
+    def taken(self, rows: Numbers) -> Slice:
         """Some of its records, copied."""
         batch = self.batch
         if offsets_of(batch) is None:

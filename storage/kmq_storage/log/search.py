@@ -10,22 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kmq_storage import limits
+from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.matching import Wanted
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
 from kmq_storage.log.topic_state import Topic
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Positions = npt.NDArray[np.int64]
 
 #: Smaller batches (bytes) are read together, whether all of them have a hit or not.
 _LARGE = 64 * 1024
@@ -66,7 +61,7 @@ class Searcher:
             layout=self._layout,
         )
 
-    def _places(self, partition: int, span: tuple[int, int]) -> Iterator[Positions]:
+    def _places(self, partition: int, span: tuple[int, int]) -> Iterator[Numbers]:
         """The offsets of wanted records, those of one batch at a time."""
         for part in scan(
             self._log,
@@ -82,7 +77,7 @@ class Searcher:
             if len(rows):
                 yield part.offsets()[rows]
 
-    def _fetched(self, partition: int, offsets: Positions) -> Iterator[Slice]:
+    def _fetched(self, partition: int, offsets: Numbers) -> Iterator[Slice]:
         """The records at these offsets, as far as compaction did not drop them meanwhile."""
         for some in np.split(offsets, offsets.searchsorted(self._borders(partition, offsets))):
             if not len(some):
@@ -92,7 +87,7 @@ class Searcher:
                 if len(rows):
                     yield part.taken(rows)  # a copy: what it was read from can be given back
 
-    def _borders(self, partition: int, offsets: Positions) -> list[int]:
+    def _borders(self, partition: int, offsets: Numbers) -> list[int]:
         """Where large batches around these offsets begin and end: one without a hit is not read."""
         with suppress(CorruptionError):  # what moved meanwhile is read with its neighbours
             places = self._topic.places(partition, int(offsets[0]), int(offsets[-1]) + 1)

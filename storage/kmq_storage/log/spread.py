@@ -8,19 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.format.manifest import Key, Page
 from kmq_storage.log.offset_index import OffsetIndex, block_of
 from kmq_storage.log.row_table import ROW_BYTES, Block, block_of_packed
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Numbers: TypeAlias = npt.NDArray[np.int64]
-    Mask: TypeAlias = npt.NDArray[np.bool_]
 
 #: So many pages stay mapped while rows are gathered; copying fewer at a time takes longer.
 _PAGES_HELD = 16

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from kmq_storage import limits
+from kmq_storage.arrays import Mask
 from kmq_storage.cutting import grown
 from kmq_storage.format.layout_entries import NO_TOMBSTONES
 from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
@@ -35,9 +35,6 @@ from kmq_storage.maintenance.segment_files import tombstone_second
 from kmq_storage.maintenance.segments import Compacted, Replacer
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
 from kmq_storage.maintenance.thinning import thin
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def plan_merges(
@@ -251,7 +248,7 @@ def _kept(replaced: Replacement, reader: ChunkReader, survivors: Survivors) -> I
         yield _filtered(part, survivors.of(part.offsets()))
 
 
-def _filtered(part: Slice, keep: npt.NDArray[np.bool_]) -> Slice:
+def _filtered(part: Slice, keep: Mask) -> Slice:
     if keep.all():
         return part
     batch = part.batch

@@ -7,24 +7,18 @@ record for whoever reads by offset, until it is old and nothing stands before it
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped
 from kmq_storage.format.records import tombstones_of
 from kmq_storage.log.run_index import RunIndex
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
-    _Mask = npt.NDArray[np.bool_]
-    _Numbers = npt.NDArray[np.int64]
-
-
-def without_dead(keys: pa.Array, ends: _Numbers) -> tuple[_Mask, Beginnings]:
+def without_dead(keys: pa.Array, ends: Numbers) -> tuple[Mask, Beginnings]:
     """Which records in the order of offsets stay, and the queues that begin anew among them.
 
     `ends` are the rows of those which end their queue.
@@ -35,7 +29,7 @@ def without_dead(keys: pa.Array, ends: _Numbers) -> tuple[_Mask, Beginnings]:
     last = ends[order[table.starts[1:] - 1]]
     places = table.places_of(keys)
     dead_below = np.where(places < 0, 0, last[places])
-    kept: _Mask = np.arange(len(keys)) >= dead_below
+    kept: Mask = np.arange(len(keys)) >= dead_below
     return kept, Beginnings(table.names, np.zeros(len(table), np.int64))
 
 
@@ -69,7 +63,7 @@ class LastBeginnings:
         kept = np.flatnonzero(~self._forgotten & (self._numbers < self._count))
         return Beginnings(self._all.names.take(number_column(kept)), self._all.indexes[kept])
 
-    def alive(self, number: int, table: QueueTable) -> _Mask:
+    def alive(self, number: int, table: QueueTable) -> Mask:
         """Which rows of a table of one of the runs are of queues that no later run ends."""
         if not len(self):
             return np.ones(table.rows, np.bool_)
@@ -92,5 +86,5 @@ class LastBeginnings:
         return pa.concat_tables(kept)
 
 
-def _joined(numbers: Sequence[_Numbers]) -> _Numbers:
+def _joined(numbers: Sequence[Numbers]) -> Numbers:
     return np.concatenate([np.zeros(0, np.int64), *numbers])

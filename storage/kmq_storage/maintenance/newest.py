@@ -13,16 +13,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.murmur2 import murmur2
 from kmq_storage.format.plain_columns import no_rows, number_column
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: What is gone through: keys, none of them null, and their offsets.
 KEYED = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
@@ -36,10 +33,8 @@ _HASH_BITS = 32
 #: Spreads hashes whose low bits are alike: those of keys that share a partition.
 _SPREAD = np.uint32(0x9E3779B1)
 
-Offsets: TypeAlias = "npt.NDArray[np.int64]"
 
-
-def keyed(keys: pa.Array | None, offsets: Offsets) -> pa.RecordBatch:
+def keyed(keys: pa.Array | None, offsets: Numbers) -> pa.RecordBatch:
     """The keys of records, without those that have none, and the offset of each."""
     if keys is None:
         return no_rows(KEYED)
@@ -47,7 +42,7 @@ def keyed(keys: pa.Array | None, offsets: Offsets) -> pa.RecordBatch:
     return found.filter(keys.is_valid()) if keys.null_count else found
 
 
-def newest_offsets(batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[Offsets]:
+def newest_offsets(batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[Numbers]:
     """The newest offset of each key in batches of `KEYED`, some at a time, in no order.
 
     `rows` is about how many there are in all: it decides how many parts are begun with.
@@ -70,7 +65,7 @@ class _Bucket:
         self._most = _GATHERED_BYTES
         self._parts: _Parts | None = None
 
-    def newest(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Offsets]:
+    def newest(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Numbers]:
         """The newest offset of each key that these have."""
         for batch in batches:
             if batch.num_rows:

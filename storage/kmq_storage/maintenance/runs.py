@@ -31,7 +31,7 @@ from kmq_storage.format.records import (
     with_nulls,
     without_offsets,
 )
-from kmq_storage.format.scattered import Numbers, takeable
+from kmq_storage.format.scattered import PackedNumbers, takeable
 from kmq_storage.format.segment import SealedBatch
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice
@@ -75,19 +75,19 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Ite
         yield Sorted(scattered.taken(rows, keys, schema), NO_QUEUES)
 
 
-def _offsets(parts: Sequence[Slice]) -> Numbers:
+def _offsets(parts: Sequence[Slice]) -> PackedNumbers:
     """The offsets of slices that follow each other, none of them empty."""
     if parts:
         first, last = parts[0].offset_of(0), parts[-1].offset_of(parts[-1].rows - 1)
         if last - first + 1 == sum(part.rows for part in parts):
-            return Numbers(first, None)
-    return Numbers.of([part.offsets() for part in parts])
+            return PackedNumbers(first, None)
+    return PackedNumbers.of([part.offsets() for part in parts])
 
 
 class _Scattered:
     """Records that stand in pieces, and are taken in any order without putting these together."""
 
-    def __init__(self, records: pa.Table, offsets: Numbers) -> None:
+    def __init__(self, records: pa.Table, offsets: PackedNumbers) -> None:
         self._offsets = offsets
         self._columns = {
             name: takeable(records.column(name))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.format.plain_columns import flags_of
 from kmq_storage.format.records import keys_of, tombstones_of
 from kmq_storage.log.scan import Slice
@@ -36,15 +37,15 @@ class Survivors:
         #: Whether there were tombstones that are too young to go.
         self.tombstones_wait = False
 
-    def add(self, offsets: npt.NDArray[np.int64]) -> None:
+    def add(self, offsets: Numbers) -> None:
         """These stay."""
         self._set(self._bits, offsets)
 
-    def bury(self, offsets: npt.NDArray[np.int64]) -> None:
+    def bury(self, offsets: Numbers) -> None:
         """These go, even if they are the newest of their key."""
         self._set(self._buried, offsets)
 
-    def _set(self, bits: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> None:
+    def _set(self, bits: npt.NDArray[np.uint8], offsets: Numbers) -> None:
         at = offsets - self.start
         np.bitwise_or.at(bits, at >> 3, np.left_shift(1, at & 7).astype(np.uint8))
 
@@ -60,11 +61,11 @@ class Survivors:
         skipped = first & 7
         return int(bits[skipped : skipped + behind - first].sum())
 
-    def of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def of(self, offsets: Numbers) -> Mask:
         """Whether each of these stays."""
         at = offsets - self.start
         bytes_of = self._bits[at >> 3] & ~self._buried[at >> 3]
-        found: npt.NDArray[np.bool_] = (bytes_of >> (at & 7)) & 1 != 0
+        found: Mask = (bytes_of >> (at & 7)) & 1 != 0
         return found
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage import limits
+from kmq_storage.arrays import Mask
 from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
@@ -27,9 +26,6 @@ from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.runs import RunMerge
 from kmq_storage.maintenance.segments import Replacer
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 #: Of a run that may be merged: those lose what is dead then.
 _SMALL_SHARE = 4
@@ -87,11 +83,11 @@ class _Later:
     run: RunIndex
     gone: pa.Array
 
-    def goes_on(self, names: pa.Array) -> npt.NDArray[np.bool_]:
+    def goes_on(self, names: pa.Array) -> Mask:
         """Which queues have messages here, or ended here."""
         messages = self.run.counts(names, self.run.place.end_offset) > 0
         messages &= ~flags_of(pc.is_in(names, value_set=self.gone))
-        found: npt.NDArray[np.bool_] = messages | (self.run.beginnings_of(names) >= 0)
+        found: Mask = messages | (self.run.beginnings_of(names) >= 0)
         return found
 
 

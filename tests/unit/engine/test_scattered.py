@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kmq_storage.format.scattered import Numbers, takeable
+from kmq_storage.format.scattered import PackedNumbers, takeable
 
 _LENGTHS = (0, 1, 12, 13, 58, 3_000)
 
@@ -60,9 +60,9 @@ def test_instants_are_taken_from_pieces_in_any_order(step: int):
 
 def test_the_least_and_the_highest_number_there_are_stay_what_they_are():
     ends = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max])
-    assert Numbers.of([ends, ends[:0]]).take(np.array([1, 0])).tolist() == ends[::-1].tolist()
+    assert PackedNumbers.of([ends, ends[:0]]).take(np.array([1, 0])).tolist() == ends[::-1].tolist()
 
 
 def test_numbers_that_follow_each_other_are_told_by_the_first():
-    assert Numbers(7, None).take(np.array([2, 0], np.uint32)).tolist() == [9, 7]
-    assert Numbers.of([]).take(np.zeros(0, np.uint32)).tolist() == []
+    assert PackedNumbers(7, None).take(np.array([2, 0], np.uint32)).tolist() == [9, 7]
+    assert PackedNumbers.of([]).take(np.zeros(0, np.uint32)).tolist() == []
