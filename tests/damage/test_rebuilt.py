@@ -107,6 +107,23 @@ def test_records_of_a_staged_file_that_nothing_names_any_more_count_for_the_end(
         assert _send(store, b"new") >= last.base_offset + last.rows
 
 
+def test_a_segment_whose_footer_is_damaged_too_tells_by_its_name_how_far_a_partition_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "INLINE_COMMIT_BYTES_MAX", 8)  # a record
+    with kmq.open(tmp_path, maintenance=False) as store:
+        make_topic(store.log)
+        for count in (1, 100, 1):
+            send(store.log, *[b"x"] * count)
+            store.seal()
+        _leave_log_behind(store)
+    for segment in sorted((tmp_path / "segments").rglob("*.arrow"))[1:]:
+        flip(segment, segment.stat().st_size - 50)
+    _lose_checkpoints(tmp_path)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        assert _send(store, b"new") > 101
+
+
 def test_a_topic_that_was_deleted_hides_no_later_one_of_its_name(tmp_path: Path):
     with kmq.open(tmp_path, maintenance=False) as store:
         store.create_topic("t")

@@ -70,6 +70,19 @@ def find_segments(files: Files, store_id: uuid.UUID) -> Iterator[FoundSegment]:
             yield found
 
 
+def named_ends(files: Files, store_id: uuid.UUID) -> Iterator[tuple[Key, int]]:
+    """How far each partition went at least, as the name of any segment tells, also a damaged one.
+
+    Its first offset was given out.
+    """
+    shared = shared_files(files, store_id, paths.SEGMENT_FOLDER)
+    for file in chain(files.walk(paths.SEGMENT_FOLDER), shared):
+        match = _PATH.match(file.path)
+        if match is not None:
+            topic_id, partition, base = match.groups()
+            yield (bytes.fromhex(topic_id), int(partition)), int(base) + 1
+
+
 def try_segment(files: Files, file: FoundFile) -> FoundSegment | None:
     """The segment in a file; None when it is none, or its footer is damaged, or it is gone.
 

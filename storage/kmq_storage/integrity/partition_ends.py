@@ -30,7 +30,11 @@ class PartitionEnds:
         self._note_begin(entry)
         for key, end in _told(entry):
             if key not in self.logged:
-                self.at_least[key] = max(self.at_least.get(key, 0), end)
+                self.note_end(key, end)
+
+    def note_end(self, key: Key, end: int) -> None:
+        """A partition did not end before this offset."""
+        self.at_least[key] = max(self.at_least.get(key, 0), end)
 
     def begins(self, key: Key) -> list[int]:
         """Where segments of a partition begin, unless the log says why they begin there."""

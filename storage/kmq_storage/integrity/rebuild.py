@@ -21,7 +21,12 @@ from kmq_storage.format.identity import Identity
 from kmq_storage.format.layout import Layout, layout_of
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import Key, Row
-from kmq_storage.integrity.found_segments import FoundRows, FoundSegment, find_segments
+from kmq_storage.integrity.found_segments import (
+    FoundRows,
+    FoundSegment,
+    find_segments,
+    named_ends,
+)
 from kmq_storage.integrity.log_remains import Remains, remains_of
 from kmq_storage.integrity.lost_end import known_lsn
 from kmq_storage.integrity.manifest_repair import is_whole_root, set_aside
@@ -155,6 +160,8 @@ def _up_to(left: Remains, state: StoreState, files: Files, identity: Identity) -
         known.names[segment.topic_id] = segment.topic
         known.note_partition(segment.topic_id, segment.partition, begun_at(segment.row.file))
         known.note_schemas(segment.topic_id, segment.schemas)
+    for key, at_least in named_ends(files, identity.store_id):
+        known.ends.note_end(key, at_least)
     _note_entries(left.entries, known)
     yield from _note_rows(known, segments)
     known.older = {topic.id: topic.partitions for topic in state.topics.values()}
