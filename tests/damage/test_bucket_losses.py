@@ -144,6 +144,18 @@ def test_removed_newest_commits_are_missed_where_a_later_file_tells_of_them(buck
     goes_on(bucket, before)
 
 
+def test_removed_newest_commits_are_missed_where_somebody_keeps_their_state(bucket: MemoryBucket):
+    with store_in(bucket) as store, store.pin(60):
+        before = [read_around(store, partition) for partition in range(2)]
+        last = commits_of(bucket)[-1]
+        del bucket.objects[last]
+        with store_in(bucket) as other:
+            (damage,) = other.verify().damage
+            assert damage.file == last
+            assert other.repair(drop_damaged=True).damage == []
+    goes_on(bucket, before)
+
+
 @pytest.mark.parametrize("mark", ["collected", "nothing else"])
 def test_a_store_of_which_only_segments_are_left_is_damaged_and_gives_no_offset_out_again(
     collected: MemoryBucket, mark: str

@@ -59,7 +59,8 @@ class MemoryBucket:
     def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
         """The objects below a folder by name, those behind `after` if it is given."""
         with self._guard:
-            inside = (name for name in self.objects if name.startswith(f"{folder}/"))
+            prefix = f"{folder}/" if folder else ""
+            inside = (name for name in self.objects if name.startswith(prefix))
             found = [
                 FoundFile(name, len(self.objects[name]), self._times[name])
                 for name in sorted(name for name in inside if name > after)
