@@ -44,20 +44,17 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         self._store, self._topic, self._partition = store, topic, partition
         self._shared_headers = stored.shared_headers(store.url)
         known = committed_offsets(store.log.refresh(), _GROUP)
-        self._at = known.get(topic, {}).get(partition, 0)
-        self._at = min(self._at, self._bounds()[1])
+        self._at = min(known.get(topic, {}).get(partition, 0), self._bounds()[1])
         #: The offsets that were read last, and what is there.
         self._seen, self._messages = range(0), dict[int, stored.Stored]()
 
     def _bounds(self) -> tuple[int, int]:
         part = self._store.log.refresh().topic(self._topic).partition(self._partition)
-        self._at = max(self._at, part.first)  # what was trimmed is not gone through
         return part.first, part.end
 
     def current_offset(self) -> int:
         """The offset of the message that `next` gives."""
-        self._bounds()
-        return self._at
+        return max(self._at, self.first_offset())  # what was trimmed is not gone through
 
     def first_offset(self) -> int:
         """The offset of the first message."""
@@ -89,15 +86,16 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
 
     def has_next(self) -> bool:
         """Whether there is a message here."""
-        _, end = self._bounds()
-        return self._at < end
+        start, end = self._bounds()
+        return max(self._at, start) < end
 
     def next(self) -> BytesMessage | None:
         """The message here, and go behind it; None at the end."""
         found = None
         while found is None and self.has_next():
-            found = self._message(self._at, self._at)
-            self._at += 1
+            at = self.current_offset()
+            found = self._message(at, at)
+            self._at = at + 1  # it may be trimmed meanwhile, and what is behind it is not
         return found
 
     def has_previous(self) -> bool:

@@ -256,13 +256,19 @@ class PullConsumer(StoreUser):
 
     def _store_positions(self) -> None:
         """Store where the queue goes on, if that moved."""
-        log, moved = self._store.log, defaultdict[str, dict[int, int]](dict)
-        for (topic, number), at in self._positions().items():
-            if at != self._stored.get((topic, number)) and log.state.find_topic(topic) is not None:
-                moved[topic][number] = self._stored[topic, number] = at
+        log = self._store.log
+        moved = {
+            place: at
+            for place, at in self._positions().items()
+            if at != self._stored.get(place) and log.state.find_topic(place[0]) is not None
+        }
         if moved:
-            entries = offset_entries(log.written_state(), f"oms.{self._queue}", moved)
+            offsets = defaultdict[str, dict[int, int]](dict)
+            for (topic, number), at in moved.items():
+                offsets[topic][number] = at
+            entries = offset_entries(log.written_state(), f"oms.{self._queue}", offsets)
             log.commit([Unit(entries)], durable=False)
+            self._stored |= moved  # not before: who is refused asks again
 
 
 def _seconds(properties: object) -> float:

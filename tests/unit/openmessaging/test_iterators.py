@@ -98,6 +98,19 @@ def test_what_was_trimmed_is_not_gone_through(
     walk.persist()
 
 
+def test_what_is_trimmed_while_it_reads_takes_nothing_behind_it_along(
+    settings: oms.KeyValue, walk: oms.PartitionIterator, monkeypatch: pytest.MonkeyPatch
+):
+    def trimmed_meanwhile(self: oms.PartitionIterator, *where: int) -> oms.BytesMessage | None:
+        with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+            store.trim("t", {0: 900})
+        return message(self, *where)
+
+    message = oms.PartitionIterator._message
+    monkeypatch.setattr(oms.PartitionIterator, "_message", trimmed_meanwhile)
+    assert walk.next().get_body() == b"900"  # type: ignore[union-attr]
+
+
 def test_it_walks_what_was_sent_to_a_queue(settings: oms.KeyValue, producer: oms.Producer):
     producer.send(producer.create_bytes_message_to_queue("q", b"x"))
     producer.flush()

@@ -13,6 +13,7 @@ import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
 from kmq_spark.openmessaging import pull
 from kmq_spark.openmessaging.message import delivery_of
+from kmq_storage.log.local_log import LocalLog
 from tests.unit.openmessaging.received import all_of, attached, bodies
 
 
@@ -117,6 +118,23 @@ def test_an_acknowledgement_counts_without_shutdown(settings: oms.KeyValue, prod
     first = attached(settings, "q", ["t"])
     first.ack(first.poll().headers().get_string("MessageId"))  # type: ignore[union-attr]
     first.poll()
+    assert bodies(attached(settings, "q", ["t"])) == [b"2", b"3"]
+
+
+def test_an_acknowledgement_that_is_given_again_after_it_was_refused_counts(
+    settings: oms.KeyValue, producer: oms.Producer, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise kmq.UnavailableError("another process is stopped")
+
+    _send(producer, "t", b"1", b"2", b"3")
+    first = attached(settings, "q", ["t"])
+    one = first.poll().headers().get_string("MessageId")  # type: ignore[union-attr]
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalLog, "commit", refuse)
+        with pytest.raises(kmq.UnavailableError):
+            first.ack(one)
+    first.ack(one)
     assert bodies(attached(settings, "q", ["t"])) == [b"2", b"3"]
 
 
