@@ -13,6 +13,7 @@ from kmq_spark.errors import (
     ClosedError,
     IllegalStateError,
     InvalidRequestError,
+    NotFoundError,
 )
 from kmq_spark.v2.message import KmqMessage, decoded
 from kmq_spark.v2.producer import KmqProducer
@@ -96,6 +97,7 @@ class KmqConsumer:
 
     def subscribe(self, topic: str) -> None:
         """Read a topic from its beginning, under a new id; NotFoundError when there is none."""
+        self._check_open()
         kmq = Kmq(self._store, topic)
         self._forget()
         self.consumer_id = str(self._store.log.environment.new_uuid())
@@ -104,8 +106,7 @@ class KmqConsumer:
 
     def poll(self, timeout_ms: float | None = None) -> KmqMessage | None:
         """The next message, or None when none comes within `timeout_ms` milliseconds."""
-        if self._closed:
-            raise ClosedError("the consumer is closed")
+        self._check_open()
         if self._kmq is None:
             raise IllegalStateError("this consumer reads nothing yet: subscribe to a topic first")
         return self._kmq.poll(self.consumer_id, timeout_ms)
@@ -116,9 +117,14 @@ class KmqConsumer:
             self._closed = True
             self._forget()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+
     def _forget(self) -> None:
         if self._kmq is not None:
-            with suppress(ClosedError):  # the store's: the id stays in there
+            # Of a store that is closed, in which the id stays; or somebody has deleted it.
+            with suppress(ClosedError, NotFoundError):
                 delete_group(self._store.log, self.consumer_id)
 
     def __enter__(self) -> Self:

@@ -318,6 +318,19 @@ def test_a_consumer_that_is_closed_is_forgotten(broker: KmqBroker, store: kmq.St
     assert store.groups() == []
     with pytest.raises(kmq.ClosedError):
         consumer.poll()
+    with pytest.raises(kmq.ClosedError):
+        consumer.subscribe(TOPIC)
+    assert store.groups() == []
+
+
+def test_a_consumer_whose_id_somebody_deleted_is_closed_or_subscribes_again(
+    broker: KmqBroker, store: kmq.Store
+):
+    with broker.create_consumer() as consumer:
+        for _ in range(2):
+            consumer.subscribe(TOPIC)
+            store.delete_group(consumer.consumer_id)
+    assert store.groups() == []
 
 
 def test_a_consumer_that_did_not_subscribe_can_not_poll(store: kmq.Store):
