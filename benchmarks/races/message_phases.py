@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import kmq_spark as kmq
 from benchmarks.races.race_messages import (
@@ -17,7 +18,7 @@ from benchmarks.races.race_messages import (
     TRACE,
     WEIGHT,
     batch,
-    filler,
+    body,
     heads,
     same,
     tail,
@@ -62,6 +63,11 @@ def _is_queue(name: int) -> bool:
     return NAMES[name].startswith("QUEUE")
 
 
+def _told(name: int) -> tuple[str | None, str | None]:
+    """The headers `Topic` and `Queue` of a message to a name."""
+    return (None, NAMES[name]) if _is_queue(name) else (NAMES[name], None)
+
+
 def prepare(path: str) -> None:
     """Make the topics and queues."""
     with kmq.open(path) as store:
@@ -99,7 +105,9 @@ def pull_batches(task: Task) -> Took:
         consumer.subscribe(list(stored))
         while (table := consumer.consume_arrow(_READ, timeout=0.0)) is not None:
             for rows in table.to_batches():
-                number = stored[rows.column("topic")[0].as_py()]
+                topics = rows.column("topic")
+                assert pc.all(pc.equal(topics, topics[0])).as_py(), "a topic"
+                number = stored[topics[0].as_py()]
                 expect(rows, number, expected[number])
     _expect_all(task, expected)
     return meter.took()
@@ -159,22 +167,21 @@ def pull_calls(task: Task) -> Took:
     """Poll everything of a consumer."""
     meter, settings = Meter(), oms.KeyValue().put("STORE_PATH", task.path)
     found = np.zeros((len(NAMES), USERS), np.int64)
-    #: The next counter of each producer, and how bodies end, by name.
-    counters = {NAMES[number]: [0] * USERS for number in task.own}
-    endings = {NAMES[number]: tail(number) for number in task.own}
+    #: The next counter of each producer, and how bodies end, by what tells topic or queue.
+    counters = {_told(number): [0] * USERS for number in task.own}
+    endings = {_told(number): tail(number) for number in task.own}
     consumer = oms.PullConsumer(settings)
     (queue,) = (NAMES[n] for n in task.own if _is_queue(n))
     with meter.timing():
         consumer.attach_queue(queue, [NAMES[n] for n in task.own if not _is_queue(n)])
         while (message := consumer.poll()) is not None:
             headers, properties = message.headers(), message.properties()
-            name = headers.get_string("Topic") or headers.get_string("Queue") or ""
-            body = message.get_body() or b""
-            producer = int(body[9:11])
-            counter = counters[name][producer]
-            counters[name][producer] = counter + 1
-            assert int(body[12:22]) == counter, "a counter"
-            assert body[22:] == filler(producer, counter) + endings[name], "a body"
+            told = headers.get_string("Topic"), headers.get_string("Queue")
+            found_body = message.get_body() or b""
+            producer = int(found_body[9:11])
+            counter = counters[told][producer]
+            counters[told][producer] = counter + 1
+            assert found_body == body(producer, counter, endings[told]), "a counter, or a body"
             assert headers.get_string(TRACE) == trace(counter), "a header"
             assert len(headers.values) == _HEADERS, "the number of headers"
             assert properties.get_long(OFFSET) == counter, "a property"
@@ -184,7 +191,7 @@ def pull_calls(task: Task) -> Took:
             assert type(facts[OFFSET]) is int, "the type of a property"
             assert type(facts[WEIGHT]) is float, "the type of another one"
     for number in task.own:
-        found[number] = counters[NAMES[number]]
+        found[number] = counters[_told(number)]
     _expect_all(task, found)
     return meter.took()
 

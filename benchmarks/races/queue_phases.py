@@ -123,7 +123,8 @@ def reopen(race: Race) -> Took:
     """Open the store and get from one queue."""
     meter = Meter()
     with meter.timing(), kmq.open(race.url, read_only=True) as store:
-        assert store.keyed_queues(TOPIC).get(name_of(0), 0, 1)
+        found = store.keyed_queues(TOPIC).get(name_of(0), 0, 1)
+    assert found == messages(np.zeros(1, np.int64), np.zeros(1, np.int64)).to_pylist(), "a content"
     return meter.took()
 
 
@@ -173,13 +174,15 @@ def _expect(found: pa.Table, asked: _Numbers, firsts: _Numbers, counts: _Numbers
     step, row = max(_COMPARED // max(int(counts.max(initial=0)), 1), 1), 0
     for at in range(0, len(asked), step):
         some = slice(at, at + step)
+        names = pa.array([name_of(queue) for queue in asked[some].tolist()], pa.binary())
+        names = names.take(pa.array(np.repeat(np.arange(len(names)), counts[some])))
         queues = np.repeat(asked[some], counts[some])
         begins = np.repeat(np.cumsum(counts[some]) - counts[some], counts[some])
         indexes = np.arange(len(queues)) - begins + np.repeat(firsts[some], counts[some])
         part, row = found.slice(row, len(queues)), row + len(queues)
-        assert (part["index"].to_numpy() == indexes).all(), "the indexes of messages"
-        expected = pa.chunked_array([messages(queues, indexes)])
-        assert part["value"].equals(expected), "a content"
+        expected = {"queue": names, "index": indexes, "value": messages(queues, indexes)}
+        for name, column in expected.items():
+            assert part[name].equals(pa.chunked_array([column])), f"the {name} of a message"
 
 
 def put_one_by_one(race: Race) -> Took:
@@ -261,4 +264,5 @@ def _got_of(
     count = min(len(found), most)
     expected = messages(np.full(count, queue), np.arange(first, first + count))
     assert found == expected.to_pylist(), "a content"
+    assert {type(each) for each in found} <= {bytes}, "the type of a message"
     return found

@@ -39,9 +39,10 @@ def heads(producer: int, counters: _Numbers) -> npt.NDArray[np.uint8]:
     return found
 
 
-def filler(producer: int, counter: int) -> bytes:
-    """What stands in a body between its counter and the number of its name."""
-    return _FILLERS[(counter * 31 + producer) % len(_FILLERS)]
+def body(producer: int, counter: int, ending: bytes) -> bytes:
+    """The body of one message, which ends with the number of its name."""
+    filler = _FILLERS[(counter * 31 + producer) % len(_FILLERS)]
+    return b"PRODUCER_%02d_%010d%b%b" % (producer, counter, filler, ending)
 
 
 def tail(name: int) -> bytes:

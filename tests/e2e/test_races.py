@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,70 @@ def test_what_a_message_has_too_much_is_found_by_calls(
         message_phases.send_calls(Task(path, 1, 1))
         with pytest.raises(AssertionError, match=r"the number of|the type of"):
             message_phases.pull_calls(Task(path, 0, 1))
+
+
+_POLLED: dict[str, Callable[[oms.BytesMessage], oms.BytesMessage]] = {
+    "another label": lambda told: _polled(told, b"X" + (told.get_body() or b"")[1:], {}),
+    "spaces for digits": lambda told: _polled(told, _spaced(told.get_body() or b""), {}),
+    "a topic that is no queue": lambda told: _polled(told, told.get_body(), _OTHER_KIND),
+}
+_OTHER_KIND = {"Topic": "Queue", "Queue": "Topic"}
+
+
+def _polled(told: oms.BytesMessage, body: bytes | None, renamed: dict[str, str]) -> Any:
+    """A message as it was polled, with another body and headers of other names."""
+    headers = oms.KeyValue()
+    for name, value in told.headers().values.items():
+        headers.put(renamed.get(name, name), value)
+    return SimpleNamespace(
+        headers=lambda: headers, properties=told.properties, get_body=lambda: body
+    )
+
+
+def _spaced(body: bytes) -> bytes:
+    return body[:12] + body[12:21].replace(b"0", b" ") + body[21:]
+
+
+@pytest.mark.parametrize("other", _POLLED.values(), ids=_POLLED)
+def test_what_is_polled_otherwise_than_it_was_sent_is_found(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    other: Callable[[oms.BytesMessage], oms.BytesMessage],
+):
+    path, kinds = str(tmp_path / "store"), (oms.Producer, oms.PullConsumer)
+    poll = oms.PullConsumer.poll
+
+    def polled(self: oms.PullConsumer) -> oms.BytesMessage | None:
+        told = poll(self)
+        return None if told is None else other(told)
+
+    message_phases.prepare(path)
+    with ExitStack() as users:
+        for kind in kinds:
+            monkeypatch.setattr(oms, kind.__name__, partial(_begun, users, kind))
+        message_phases.send_calls(Task(path, 1, 1))
+        monkeypatch.setattr(kinds[1], "poll", polled)
+        with pytest.raises((AssertionError, KeyError), match=r"a body|QUEUE|TOPIC"):
+            message_phases.pull_calls(Task(path, 0, 1))
+
+
+@pytest.mark.parametrize("column", ["queue", "index", "value"])
+def test_a_column_of_the_queue_race_that_is_another_one_is_found(tmp_path: Path, column: str):
+    race = _put_race(tmp_path, rounds=3)
+    asked, firsts = np.arange(3), np.zeros(3, np.int64)
+    with kmq.open(race.url) as store:
+        names = [name_of(queue) for queue in asked.tolist()]
+        found = store.keyed_queues(queue_phases.TOPIC).get_many(names, 0, 2)
+    counts = np.full(3, 2)
+    queue_phases._expect(found, asked, firsts, counts)
+    at = found.schema.get_field_index(column)
+    wrong = [found[column].take([0] * 6), found[column].cast(_OTHER_TYPES[column])]
+    for other in (found.set_column(at, column, each) for each in wrong):
+        with pytest.raises(AssertionError, match=f"the {column} of a message"):
+            queue_phases._expect(other, asked, firsts, counts)
+
+
+_OTHER_TYPES = {"queue": pa.large_binary(), "index": pa.float64(), "value": pa.large_binary()}
 
 
 @pytest.mark.parametrize("name", ["TOPIC_7", "QUEUE_3"])
