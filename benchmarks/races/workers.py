@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import threading
 import time
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import repeat
 from multiprocessing import get_context, parent_process
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from typing import Self, TypeVar
 
 _Task = TypeVar("_Task")
+#: How the folders of races begin.
+_FOLDER = "kmq-race-"
 #: A call that took so long (seconds) may have taken memory, too.
 _LARGE = 0.01
 #: Seconds between two looks at the memory of a long one.
@@ -138,9 +142,23 @@ def existing_folder(path: str) -> str:
 
 @contextmanager
 def own_folder(parent: str | None) -> Iterator[str]:
-    """A folder that goes with the race; its name tells the process, in case that is killed."""
-    with TemporaryDirectory(prefix=f"kmq-race-{os.getpid()}-", dir=parent) as folder:
+    """A folder that goes with the race, or with the next one there if this one is killed."""
+    for left in Path(parent or gettempdir()).glob(f"{_FOLDER}*"):
+        with suppress(OSError), _locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    with TemporaryDirectory(prefix=_FOLDER, dir=parent) as folder, _locked(Path(folder)):
         yield folder
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a folder, as long as the process lives; OSError when somebody else does."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
 
 
 def stored_bytes(folder: str) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import page_cache
-from benchmarks.races import queue_messages, queues
+from benchmarks.races import queue_messages, queues, workers
 
 pytestmark = pytest.mark.e2e
 
@@ -50,6 +50,21 @@ def test_workers_end_when_the_race_is_killed():
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.stdout == "at work\n"
     assert done.returncode < 0
+
+
+def test_the_folder_of_a_race_that_was_killed_goes_with_the_next_one_and_no_other(tmp_path: Path):
+    code = (
+        "import os, signal, sys\n"
+        "from benchmarks.races import workers\n"
+        "with workers.own_folder(sys.argv[1]):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with workers.own_folder(str(tmp_path)) as in_use:
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], timeout=60, check=False)
+        assert len(list(tmp_path.iterdir())) == 2
+        with workers.own_folder(str(tmp_path)) as mine:
+            assert {*map(str, tmp_path.iterdir())} == {in_use, mine}
+    assert not list(tmp_path.iterdir())
 
 
 def test_messages_of_the_race_are_those_of_their_queue_and_index():
