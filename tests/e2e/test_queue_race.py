@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from argparse import Namespace
 from pathlib import Path
 
@@ -50,6 +51,13 @@ def test_workers_end_when_the_race_is_killed():
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=False)
     assert done.stdout == "at work\n"
     assert done.returncode < 0
+
+
+def test_what_it_takes_to_look_at_the_clock_of_the_processor_is_not_timed():
+    meter = workers.Meter(lambda: time.sleep(0.2) or 0.0)
+    with meter.timing():
+        pass
+    assert meter.took().seconds < 0.2
 
 
 def test_the_folder_of_a_race_that_was_killed_goes_with_the_next_one_and_no_other(tmp_path: Path):
