@@ -107,7 +107,11 @@ class Store(Handle):
 
             open_one = self._store.orderly_consumer
             found = OrderlyConsumer(await self._run(open_one, group, topics, listen, **options))
-            await asyncio.to_thread(found.consumer.start)
+            try:
+                await asyncio.to_thread(found.consumer.start)
+            except asyncio.CancelledError:  # nobody else would end it, and it goes on to listen
+                await asyncio.shield(found.close())
+                raise
             return found
 
         return Opening(opened)

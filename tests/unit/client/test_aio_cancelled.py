@@ -17,6 +17,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import aio
+from kmq_spark.client.orderly.reading import Reading
 from kmq_spark.client.queue import Queue
 from kmq_spark.client.transaction import Transaction
 from tests.unit.client.stored import values
@@ -94,6 +95,29 @@ def test_what_a_cancelled_task_received_is_free_though_its_queue_is_closed_meanw
     _run(work())
     (held,) = store.queue("q").receive(timeout=0)
     assert held.delivery_count == 1
+
+
+def test_an_orderly_consumer_whose_opening_was_cancelled_is_no_member_and_hears_of_nothing(
+    store: kmq.Store, store_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t")
+    heard: list[object] = []
+
+    def listener(*given: object) -> kmq.OrderlyStatus:
+        heard.append(given)
+        return kmq.OrderlyStatus.SUCCESS
+
+    async def work() -> None:
+        gate = Gate(monkeypatch, Reading, "begin")
+        async with aio.open(store_url) as twin:
+            opening = twin.orderly_consumer("g", ["t"], listener)
+            await gate.cancel(asyncio.create_task(opening.__aenter__()))
+            with store.producer() as producer:
+                producer.send("t", b"v").result()
+            assert not any(group.members for group in store.groups())
+            assert heard == []
+
+    _run(work())
 
 
 def test_a_wait_that_is_given_up_and_closed_says_nothing(
