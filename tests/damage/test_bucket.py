@@ -42,6 +42,27 @@ def test_a_whole_bucket_is_whole(bucket: MemoryBucket):
         assert store.verify(deep=True).damage == []
 
 
+@pytest.mark.parametrize("harm", [flip, remove])
+@pytest.mark.parametrize("number", [-1, -2])
+def test_who_had_read_what_a_repair_gave_up_counts_what_is_left(
+    bucket: MemoryBucket, harm: Callable[[MemoryBucket, str], None], number: int
+):
+    with store_in(bucket) as knows:
+        before = knows.describe_topic("t")
+        harm(bucket, commits_of(bucket)[number])
+        with store_in(bucket) as other:
+            if harm is remove:  # nothing else tells of the last one
+                with knows.producer() as producer:
+                    producer.send("t", b"behind it").result(10)
+            assert other.repair(drop_damaged=True).damage == []
+            left = other.describe_topic("t")
+        found = knows.describe_topic("t")
+        assert (found.rows, found.bytes) == (left.rows, left.bytes)
+        assert found.rows <= before.rows - 29
+        knows.alter_topic("t", retention_bytes=left.bytes)  # all that is there, if it counts right
+        assert knows.maintain().trimmed.rows == 0
+
+
 def test_commits_that_a_listing_does_not_show_yet_are_not_called_missing(
     bucket: MemoryBucket, monkeypatch: pytest.MonkeyPatch
 ):

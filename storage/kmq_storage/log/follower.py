@@ -7,6 +7,7 @@ thread asks at a time, the others share its answer.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 
@@ -15,6 +16,7 @@ from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
 from kmq_storage.log.checkpoint import checkpoints, newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, follows
@@ -149,15 +151,18 @@ class Follower:
 
         A repair gave up commits that were read here, and nobody else could tell what they did.
         """
-        try:
-            self.applied(found.end, found.entries(), found.header.nonce)
-        except CorruptionError:
-            if self._denied == found.end.lsn:
-                raise
-            self._denied = found.end.lsn
+        entries, is_new = found.entries(), self._denied != found.end.lsn
+        if not (is_new and _gives_up_known(self.state, entries)):
+            try:
+                self.applied(found.end, entries, found.header.nonce)
+                return True
+            except CorruptionError:
+                if not is_new:
+                    raise
+        self._denied = found.end.lsn
+        with self._files.afresh():  # nor does what was kept of them count
             self._begin()
-            return False
-        return True
+        return False
 
     def _try_fetch(self, cursor: Cursor) -> tuple[CommitObject | None, str]:
         """The commit after the cursor if it is there, or what is wrong with it."""
@@ -279,3 +284,22 @@ class Follower:
     def note_end(self, since: Moment) -> None:
         """The next name was free at this moment: this process created the last commit then."""
         self._known_since = since
+
+
+def _gives_up_known(state: StoreState, entries: Sequence[Entry]) -> bool:
+    """Whether a repair that knew of no records at some offsets gives these up, and a state does."""
+    if any(isinstance(entry, SegmentEntry) for entry in entries):
+        return False  # which has what is left of them
+    return any(
+        isinstance(entry, GapEntry) and not entry.rows and _has_records(state, entry)
+        for entry in entries
+    )
+
+
+def _has_records(state: StoreState, gap: GapEntry) -> bool:
+    topic = state.topic_by_id(gap.topic_id)
+    if topic is None or gap.partition >= topic.partitions:
+        return False
+    start = max(gap.start, topic.parts[gap.partition].start)
+    rows = topic.index(gap.partition).rows(start, gap.end) if start < gap.end else ()
+    return any(True for _ in rows)
