@@ -17,6 +17,7 @@ from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
+from kmq_storage.format.entries import Entry
 from kmq_storage.groups import committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.topic_state import Topic
@@ -263,12 +264,21 @@ class PullConsumer(StoreUser):
             if at != self._stored.get(place) and log.state.find_topic(place[0]) is not None
         }
         if moved:
-            offsets = defaultdict[str, dict[int, int]](dict)
-            for (topic, number), at in moved.items():
-                offsets[topic][number] = at
-            entries = offset_entries(log.written_state(), f"oms.{self._queue}", offsets)
-            log.commit([Unit(entries)], durable=False)
+            log.commit([Unit(self._entries(moved))], durable=False)
             self._stored |= moved  # not before: who is refused asks again
+
+    def position_behind(self, message_id: str | None) -> tuple[Entry, ...]:
+        """What has the queue go on behind a message, once it is committed."""
+        topic, number, offset = place_of(message_id) or ("", 0, 0)
+        progress = self._progress[topic, number]
+        at = min(progress.open - {offset}, default=progress.end)
+        return self._entries({(topic, number): at})
+
+    def _entries(self, places: dict[Place, int]) -> tuple[Entry, ...]:
+        offsets = defaultdict[str, dict[int, int]](dict)
+        for (topic, number), at in places.items():
+            offsets[topic][number] = at
+        return offset_entries(self._store.log.written_state(), f"oms.{self._queue}", offsets)
 
 
 def _seconds(properties: object) -> float:

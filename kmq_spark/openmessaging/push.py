@@ -157,7 +157,7 @@ class PushConsumer(StoreUser):
                 return
             self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
         else:
-            while not self._bury(queue, identity):
+            while not self._bury(pull, queue, identity):
                 self._ended.wait(_LONGEST_PAUSE)
                 if not self._goes_on():
                     return
@@ -167,14 +167,18 @@ class PushConsumer(StoreUser):
         """Whether the time has passed in which somebody may get the message."""
         return delivery_of(message.header_values)[1] < self._store.log.environment.now_us() / 1000
 
-    def _bury(self, queue: str, identity: str | None) -> bool:
-        """Store a message as a dead letter, as the engine's queues do; False when it can't be."""
+    def _bury(self, pull: PullConsumer, queue: str, identity: str | None) -> bool:
+        """Store a message as a dead letter, as the engine's queues do, with the position behind it.
+
+        False when it can't be.
+        """
         log = self._store.log
         try:
             found = log.refresh().queues.named(queue)
             for record in self._stored_record(identity):
                 facts = origin(queue, record, _ATTEMPTS, TOO_OFTEN)
-                log.commit([moving(log, dead_letters_of(log, found), [(record, facts)])])
+                target, behind = dead_letters_of(log, found), pull.position_behind(identity)
+                log.commit([moving(log, target, [(record, facts)], *behind)])
         except KmqError as error:  # a full queue of dead letters among them: later ones wait
             _LOGGER.warning("queue %s waits: its dead letter is not stored: %s", queue, error)
             return False

@@ -69,6 +69,24 @@ def test_a_letter_tells_where_it_is_from_and_goes_back(settings: oms.KeyValue, s
     assert store.queue("q").redrive() == 1
 
 
+def test_a_letter_is_stored_with_the_position_behind_it(
+    settings: oms.KeyValue,
+    producer: oms.Producer,
+    store: kmq.Store,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    going_on = threading.Event()
+    monkeypatch.setattr(oms.PullConsumer, "ack", lambda *_: going_on.wait(60))
+    for body in (b"bad", b"good"):
+        producer.send(producer.create_bytes_message_to_queue("q", body))
+    producer.flush()
+    with oms.PushConsumer(settings) as consumer:
+        consumer.attach_queue("q", _takes_good_ones_only)  # type: ignore[arg-type]
+        assert _letter(store, "q.dlq").value == b"bad"
+        assert store.describe_group("oms.q").committed == {"queue:q": {0: 1}}
+        going_on.set()
+
+
 def test_later_messages_wait_for_a_letter_that_is_not_stored_yet(
     settings: oms.KeyValue, producer: oms.Producer, store: kmq.Store
 ):
