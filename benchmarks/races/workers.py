@@ -153,7 +153,7 @@ def own_folder(parent: str | None) -> Iterator[str]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold a folder, as long as the process lives; OSError when somebody else does."""
-    fd = os.open(folder, os.O_RDONLY)
+    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
