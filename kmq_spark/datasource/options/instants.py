@@ -10,9 +10,12 @@ from kmq_spark.datasource.options.values import SECONDS
 from kmq_storage.model import to_datetime, to_microseconds
 
 INSTANT_FORMS = (
-    "milliseconds since 1970, ISO text with a zone such as 2024-05-06T07:08:09+02:00, "
-    "or -10m, -2h30m (before now)"
+    "milliseconds since 1970 (not -1, which is 'latest' to Kafka), ISO text with a zone such as "
+    "2024-05-06T07:08:09+02:00, or -10m, -2h30m (before now)"
 )
+
+#: A broker takes this time for the end of a partition; here it would be the start.
+_KAFKAS_LATEST = -1
 
 #: Timestamps of records are microseconds in a signed 64-bit integer.
 _LAST = 2**63 - 1
@@ -53,7 +56,9 @@ def told(microseconds: int) -> str:
         return f"{microseconds} us since 1970"
 
 
-def _of_milliseconds(number: int) -> Instant:
+def _of_milliseconds(number: int) -> Instant | None:
+    if number == _KAFKAS_LATEST:
+        return None
     return Instant(max(min(number * 1_000, _LAST), -_LAST))
 
 

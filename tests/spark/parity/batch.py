@@ -58,8 +58,10 @@ def subscriptions(ask: Asker) -> None:
         "pattern for the whole name": {"subscribePattern": f"{topic[:-6]}(orders|returns)"},
         "pattern for the beginning of the name": {"subscribePattern": topic[:-3]},
         "pattern that fits none": {"subscribePattern": "nothing-.*"},
+        "pattern in words of Java": {"subscribePattern": r"^\p{Lower}+\.orders$"},
         "assign": {"assign": json.dumps({topic: [0], other: [0]})},
         "assign with a partition that isn't there": {"assign": json.dumps({topic: [0, 7]})},
+        "assign with nothing": {"assign": "{}"},
     }
     for fact, options in read.items():
         ask.ask(fact, partial(ask.read, **options), rows)
@@ -73,6 +75,7 @@ def offsets_as_bounds(ask: Asker) -> None:
         "defaults": {},
         "words, upper case": {"startingOffsets": "EARLIEST", "endingOffsets": "Latest"},
         "numbers": {"startingOffsets": {0: 2, 1: 1}, "endingOffsets": {0: 7, 1: 3}},
+        "numbers with a point": {"startingOffsets": {0: 2.0, 1: 1.0}},
         "-2 and -1": {"startingOffsets": {0: -2, 1: 3}, "endingOffsets": {0: 5, 1: -1}},
         "start is the end": {"startingOffsets": {0: 10, 1: 4}},
         "one partition not named in the start": {"startingOffsets": {0: 2}},
@@ -124,6 +127,8 @@ def times_as_bounds(ask: Asker) -> None:
             "startingOffsets": {0: 0, 1: 0},
         },
         "one partition not named": {"startingOffsetsByTimestamp": {0: early}},
+        "start -1": {"startingTimestamp": -1},
+        "end -1": {"endingOffsetsByTimestamp": {0: -1, 1: late}},
     }
     _read_with(ask, topic, both)
 

@@ -224,7 +224,7 @@ def test_bounds_that_fit_nothing_are_refused(
         _read(url, **options)
 
 
-TIME_FORMS = r"a time is milliseconds since 1970, ISO text .*, or -10m, -2h30m \(before now\)"
+TIME_FORMS = r"a time is milliseconds since 1970 .*, ISO text .*, or -10m, -2h30m \(before now\)"
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,7 @@ REFUSED = {
     "no instant": ({"startingTimestamp": "yesterday"}, "'startingTimestamp' is 'yesterday': exp"),
     "an instant without zone": ({"endingTimestamp": "2024-05-06T07:08:09"}, "with a zone"),
     "no unit": ({"startingTimestamp": "-10y"}, "or -10m, -2h30m"),
+    "latest as a time": ({"endingOffsetsByTimestamp": '{"a":{"*":-1}}'}, "not -1, which is 'lat"),
     "times as a list": ({"startingOffsetsByTimestamp": "[1]"}, "expected JSON such as"),
     "a time in words": ({"endingOffsetsByTimestamp": '{"a":{"0":"x"}}'}, "expected JSON such as"),
     "broken ranges": ({"partitions": "0,x"}, "'partitions' is '0,x': expected numbers"),
@@ -317,7 +318,7 @@ def test_a_table_of_the_store_needs_no_topics() -> None:
 
 INSTANTS = {
     "kafkas milliseconds": ("1700000000000", Instant(1_700_000_000_000_000)),
-    "before 1970": ("-1", Instant(-1_000)),
+    "before 1970": ("-2", Instant(-2_000)),
     "as late as can be": (str(2**63 - 1), Instant(2**63 - 1)),
     "iso text in another zone": ("2024-05-06T07:08:09.5+02:00", Instant(1_714_972_089_500_000)),
     "iso text in UTC": ("2024-05-06T05:08:09Z", Instant(1_714_972_089_000_000)),
