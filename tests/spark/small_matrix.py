@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyspark
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import kmq_spark as kmq
-from tests.spark.running import forget_last_commit
+from tests.spark.running import forget_last_commit, patiently
 from tests.support.spark import start_session
 
 #: Whether this Spark reads streams from kmq.
@@ -69,7 +71,7 @@ def _writes_a_stream_exactly_once(
     writer = stream.writeStream.format("kmq").option("topic", "streamed").trigger(availableNow=True)
     checkpoint = folder / "sink"
     for _ in range(2):
-        writer.option("checkpointLocation", str(checkpoint)).start(url).awaitTermination()
+        patiently(_to_its_end, writer.option("checkpointLocation", str(checkpoint)), url)
         assert _load(spark, url, "streamed").count() == 30
         forget_last_commit(checkpoint)  # the second run writes the same batch again
 
@@ -78,13 +80,13 @@ def _reads_a_stream_or_says_why_not(spark: SparkSession, url: str, folder: Path)
     stream = spark.readStream.format("kmq").option("subscribe", "orders")
     frame = stream.option("startingOffsets", "earliest").load(url)
     writer = frame.writeStream.option("checkpointLocation", str(folder / "source"))
-    query = writer.format("noop").trigger(availableNow=True).start()
-    refused = _failure(query)
-    if not _STREAMS:
-        assert "can't read a stream from kmq" in refused, refused
-    else:
-        assert refused == "", refused
+    writer = writer.format("noop").trigger(availableNow=True)
+    if _STREAMS:
+        query = patiently(_to_its_end, writer)
         assert sum(batch["numInputRows"] for batch in query.recentProgress) == 100
+        return
+    with pytest.raises(PySparkException, match="can't read a stream from kmq"):
+        patiently(_to_its_end, writer)
 
 
 def _lives_through_long_pauses(
@@ -96,28 +98,28 @@ def _lives_through_long_pauses(
     frame = stream.option("startingOffsets", "earliest").load(url).select("value")
     writer = frame.writeStream.format("kmq").option("topic", "slow")
     writer = writer.option("checkpointLocation", str(folder / "slow"))
-    query = writer.trigger(processingTime="20 seconds").start(url)
-    _wait_for(query, store, 100)
+    writer = writer.trigger(processingTime="20 seconds")
+    query = patiently(lambda: _wait_for(writer.start(url), store, 100))
     with store.producer() as producer:
         producer.send("orders", b"later").result(timeout=30)
     _wait_for(query, store, 101)
     query.stop()
 
 
-def _wait_for(query: StreamingQuery, store: kmq.Store, count: int) -> None:
+def _wait_for(query: StreamingQuery, store: kmq.Store, count: int) -> StreamingQuery:
     deadline = time.monotonic() + 200
     while store.offsets("slow")[0][1] < count:
-        assert query.isActive, query.exception()
+        if error := query.exception():
+            raise error
         assert time.monotonic() < deadline, f"there are not {count} records"
         time.sleep(0.1)
+    return query
 
 
-def _failure(query: StreamingQuery) -> str:
-    try:
-        query.awaitTermination()
-    except Exception as error:
-        return str(error)
-    return ""
+def _to_its_end(writer: DataStreamWriter, url: str | None = None) -> StreamingQuery:
+    query = writer.start(url)
+    query.awaitTermination()
+    return query
 
 
 if __name__ == "__main__":
