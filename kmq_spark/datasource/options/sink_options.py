@@ -72,6 +72,6 @@ def _batch(given: Mapping[str, str]) -> BatchIdEntry | None:
             "number that grows with each of its writes",
             option=there,
         )
-    if not 1 <= len(application.encode()) <= limits.APPLICATION_BYTES_MAX:
+    if not 1 <= len(values.utf8(application)) <= limits.APPLICATION_BYTES_MAX:
         refuse("txnAppId", application[:99], f"1 to {limits.APPLICATION_BYTES_MAX} bytes of text")
     return BatchIdEntry(application, values.count(version, "txnVersion"))

@@ -146,35 +146,43 @@ def queues(given: Given, option: str) -> Wanted | None:
     text = given.get(option.lower())
     if text is None:
         return None
-    listed = _listed(text)
-    if listed is not None:
-        return Wanted(tuple(_queue_name(option, text, each) for each in listed))
-    words = [each.strip() for each in text.split(",")]
-    prefixes = tuple(each[:-1].encode() for each in words if each.endswith("*"))
-    names = tuple(each.encode() for each in words if not each.endswith("*"))
-    if b"" in names:
+    if text.lstrip().startswith("["):  # a name that begins so stands in an array, too
+        listed = _listed(text)
+        names = [b""] if listed is None else [_queue_name(each) for each in listed]
+        if b"" in names:
+            refuse(
+                option, text, 'a JSON array of names of queues such as ["a, b", {"base64": "/w=="}]'
+            )
+        return Wanted(tuple(names))
+    words = [utf8(each.strip()) for each in text.split(",")]
+    if b"" in words:
         refuse(option, text, "names of queues, or beginnings such as user/*, with commas between")
-    return Wanted(names, prefixes)
+    prefixes = tuple(each[:-1] for each in words if each.endswith(b"*"))
+    return Wanted(tuple(each for each in words if not each.endswith(b"*")), prefixes)
 
 
-def _queue_name(option: str, text: str, element: Any) -> bytes:
-    """The name of a queue that an element of a JSON array says."""
-    name = b""
-    with suppress(ValueError):  # no text of Unicode, or no base64
-        if isinstance(element, str):
-            name = element.encode()
-        elif isinstance(element, dict) and list(element) == ["base64"]:
-            name = b64decode(str(element["base64"]), validate=True)
-    return name or refuse(
-        option, text, 'a JSON array of names of queues such as ["a, b", {"base64": "/w=="}]'
-    )
+def _queue_name(element: Any) -> bytes:
+    """The name of a queue that an element of a JSON array says; nothing where it says none."""
+    if isinstance(element, str):
+        return utf8(element)
+    if isinstance(element, dict) and list(element) == ["base64"]:
+        with suppress(ValueError):
+            return b64decode(str(element["base64"]), validate=True)
+    return b""
+
+
+def utf8(text: str) -> bytes:
+    """A text in UTF-8; nothing where it has half a character, which nothing can be named by."""
+    with suppress(UnicodeEncodeError):
+        return text.encode()
+    return b""
 
 
 def _listed(text: str) -> list[Any] | None:
     """The elements of a JSON array; None where it isn't one."""
     try:
         parsed = json.loads(text) if text.lstrip().startswith("[") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, list) else None
 

@@ -205,6 +205,10 @@ REFUSED = {
     "no names": ({"queues": "[17, 42]"}, "expected a JSON array of names of queues"),
     "no base64": ({"queues": '[{"base64": "?"}]'}, "expected a JSON array of names of queues"),
     "no text": ({"queues": '["\\ud800"]'}, "expected a JSON array of names of queues"),
+    "half a character": ({"queues": "a,\ud800*"}, "expected names of queues"),
+    "an array without its end": ({"queues": '["a"'}, "expected a JSON array of names of queues"),
+    "names as a list": ({"queues": "[a],[b]"}, "expected a JSON array of names of queues"),
+    "endless arrays": ({"queues": "[" * 100_000}, "expected a JSON array of names of queues"),
     "a table": ({"table": "topics"}, "option 'queues' chooses records"),
 }
 

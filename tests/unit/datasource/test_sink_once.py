@@ -228,6 +228,7 @@ PAIRS = {
     "version alone": ({"txnVersion": "1"}, "'txnVersion' needs option 'txnAppId' beside it"),
     "name alone": ({"txnAppId": "job"}, "'txnAppId' needs option 'txnVersion' beside it"),
     "negative": ({"txnAppId": "job", "txnVersion": "-1"}, "'txnVersion' is '-1': expected a whole"),
+    "half a character": ({"txnAppId": "\ud800", "txnVersion": "1"}, "'txnAppId' is .*: expected 1"),
     "no name": ({"txnAppId": "", "txnVersion": "1"}, "'txnAppId' is '': expected 1 to 1000 bytes"),
 }
 
