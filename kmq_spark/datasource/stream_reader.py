@@ -40,6 +40,7 @@ from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.planning.view import View, plain_view
 from kmq_spark.datasource.streams.admission import BYTES_DEFAULT, Limits
 from kmq_spark.datasource.streams.plan import log_end, next_end, ranges_between
+from kmq_spark.datasource.streams.termination import at_termination
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
@@ -196,6 +197,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.group is not None and self._member is None:
             query = known.query or self._environment.new_uuid()
             self._member = GroupMember(log, self._options.group, query, self._environment)
+            at_termination(self.stop)
         return self._member
 
     def reportLatestOffset(self) -> Offset:
@@ -247,7 +249,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing: by then `latestOffset` has moved the group already."""
 
     def stop(self) -> None:
-        """Give back the place in the group; where Spark doesn't call this, the kernel does it."""
+        """Give back the place in the group; Spark doesn't call this, but ends the process."""
         if self._member is not None:
             self._member.leave()
             self._member = None

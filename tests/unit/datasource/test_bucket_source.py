@@ -4,6 +4,9 @@ and queries that a lease of a dead process keeps from their group."""
 from __future__ import annotations
 
 import pickle
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -14,6 +17,19 @@ from kmq_storage.errors import FencedError
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import Stream
 from tests.unit.datasource.test_stream_limits import Clock
+
+#: The process that Spark keeps for a source, in a group by now and with nothing to do.
+SOURCE = """
+import sys
+from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_spark.datasource.stream_reader import KmqStreamReader
+
+options = {"path": sys.argv[1], "subscribe": "orders", "group": "billing"}
+reader = KmqStreamReader(parse_source_options(options))
+reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+print("joined", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.mark.parametrize("cloned", [False, True])
@@ -85,3 +101,18 @@ def test_who_comes_after_an_available_now_run_in_a_bucket_need_not_wait_for_its_
     shop.grow("orders", 2)
     assert not ended.trigger()
     shop.delete_group("g")
+
+
+def test_who_comes_after_a_query_that_spark_has_ended_in_a_bucket_need_not_wait_for_its_lease(
+    s3_url: str,
+) -> None:
+    shop, clock = Shop(s3_url), Clock()
+    shop.create("orders")
+    command = [sys.executable, "-c", SOURCE, s3_url]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as source:
+        assert source.stdout is not None
+        assert source.stdout.readline() == b"joined\n"
+        source.terminate()  # which is all that Spark does
+        assert source.wait(60) == -signal.SIGTERM
+    _patient(shop, clock).start().trigger()
+    assert clock.seconds == 1_000.0, "nobody had to wait"

@@ -1,0 +1,30 @@
+"""What is still done when Spark ends the process of a source: by SIGTERM, and without a call."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+
+#: Longer than a bucket takes for some requests; Spark doesn't wait for it.
+_PATIENCE = 5.0
+
+
+def at_termination(act: Callable[[], object]) -> None:
+    """Have this called before SIGTERM ends this process, where nobody else has a use for it.
+
+    By a thread, since the one that is interrupted may hold any lock.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        acting = threading.Thread(target=act, name="kmq-termination", daemon=True)
+        acting.start()
+        acting.join(_PATIENCE)
+        signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, end)
