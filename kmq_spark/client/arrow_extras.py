@@ -117,6 +117,8 @@ def check_properties(column: pa.Array, column_name: str = "properties") -> None:
     if names.null_count or not value_lengths(names).all():
         _refuse_property(column_name, "without a name")
     values: Any = sum(_valid(member).astype(np.int64) for member in members.flatten())
+    if not values.all():
+        _refuse_property(column_name, "whose value is null")
     if (values != 1).any():
         _refuse_property(column_name, "that is not exactly one of int, float, text, bytes and bool")
     encoded = names.dictionary_encode()

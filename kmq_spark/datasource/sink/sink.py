@@ -134,7 +134,9 @@ def _defined(name: str, definition: Definition) -> Topic:
 
 def _target(state: StoreState, name: str) -> Topic:
     queue = queue_of_log(name)
-    if queue is None or name in state.topics:
+    if queue is None:
+        return _topic(state, name)
+    if name in state.topics:
         return state.topic(name)
     near = nearest(queue, [each.name for each in state.queues])
     topic = "; for the topic of that name use option 'topic'" if queue in state.topics else ""
@@ -143,6 +145,19 @@ def _target(state: StoreState, name: str) -> Topic:
         f"`kmq queue create {queue}`{topic}",
         queue=queue,
     )
+
+
+def _topic(state: StoreState, name: str) -> Topic:
+    try:
+        return state.topic(name)
+    except NotFoundError as missing:
+        near = nearest(name, [topic.name for topic in state.user_topics()])
+        raise NotFoundError(
+            f"{missing.message} Option 'topic' names it{near}; a write makes no topics: "
+            f"store.create_topic({name!r}) or `kmq topic create {name}` does",
+            **missing.context,
+            option="topic",
+        ) from None
 
 
 def _counted(batch: BatchIdEntry, target: Topic | None) -> BatchIdEntry:
