@@ -21,7 +21,8 @@ from kmq_spark.client.resource import Resource, stays_here
 from kmq_spark.errors import ClosedError
 
 T = TypeVar("T")
-H = TypeVar("H", bound="Handle")
+H = TypeVar("H", bound="Handle[Any]")
+R = TypeVar("R", bound=Resource)
 
 #: So long a call waits while others of its handle wait for something else (seconds).
 _SLICE = 0.2
@@ -162,10 +163,10 @@ async def to_its_end(call: Future[T]) -> T:
         raise
 
 
-class Handle:
+class Handle(Generic[R]):
     """A handle whose calls run one after another in a thread of its own."""
 
-    def __init__(self, handle: Resource) -> None:
+    def __init__(self, handle: R) -> None:
         self._handle = handle
         self._thread = ThreadPoolExecutor(1, "kmq-aio")
 
@@ -204,14 +205,17 @@ class Handle:
         self._thread.shutdown(wait=False)
 
 
-class Receiver(Handle):
+class Receiver(Handle[R]):
     """A handle of many threads: what waits for records in one keeps no other call waiting."""
 
-    def __init__(self, handle: Resource, giving_way: GivingWay) -> None:
+    def __init__(self, handle: R, giving_way: GivingWay) -> None:
         super().__init__(handle)
         #: For all calls but those that receive.
         self._other_calls = Handle(handle)
         self._giving_way = giving_way
+
+    def __getattr__(self, name: str) -> Any:
+        return partial(self._run, getattr(self._handle, name))
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await self._other_calls._run(call, *arguments, **options)

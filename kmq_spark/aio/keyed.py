@@ -17,21 +17,17 @@ from kmq_spark.client import keyed_queues, keyed_receiving
 from kmq_spark.errors import KmqError
 
 
-class KeyedQueues(Receiver):
+class KeyedQueues(Receiver[keyed_queues.KeyedQueues]):
     """The twin of `kmq_spark.KeyedQueues`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: keyed_queues.KeyedQueues) -> None:
         super().__init__(handle, GivingWay(handle._wake, alike=False))
-        self._queues = handle
         #: The topic.
         self.name = handle.name
 
-    def __getattr__(self, name: str) -> Any:
-        return partial(self._run, getattr(self._queues, name))
-
     async def put(self, queue: str | bytes, message: bytes | str) -> int:
         """Append a message to a queue; its index, when it is durable."""
-        put = await self._run(self._queues.put, queue, message)
+        put = await self._run(self._handle.put, queue, message)
         await _done(put)
         return await self._run(put.result)  # the index may have to be read
 
@@ -39,11 +35,11 @@ class KeyedQueues(Receiver):
         self, queues: Sequence[str | bytes], messages: Sequence[bytes | str]
     ) -> list[int]:
         """Append messages to queues, all or none; their indexes, when they are durable."""
-        return await self._run(_put_all, self._queues.put_batch, queues, messages)
+        return await self._run(_put_all, self._handle.put_batch, queues, messages)
 
     async def put_arrow(self, batch: pa.RecordBatch | pa.Table) -> list[int]:
         """The same with a RecordBatch or Table that has the columns `queue` and `value`."""
-        return await self._run(_put_all, self._queues.put_arrow, batch)
+        return await self._run(_put_all, self._handle.put_arrow, batch)
 
     async def receive(
         self,
@@ -56,7 +52,7 @@ class KeyedQueues(Receiver):
     ) -> list[KeyedDelivery]:
         """The oldest messages of a queue that are not acknowledged and that nobody holds."""
         receive = partial(
-            self._queues._receive, queue, max_records, group=group, lock_timeout=lock_timeout
+            self._handle._receive, queue, max_records, group=group, lock_timeout=lock_timeout
         )
         found = await self._received(receive, _give_back, timeout)
         return [KeyedDelivery(self, each) for each in found]
@@ -65,7 +61,7 @@ class KeyedQueues(Receiver):
         """These are done, all in one commit."""
         some: Any = deliveries if isinstance(deliveries, Iterable) else (deliveries,)
         twins = [each.delivery if isinstance(each, KeyedDelivery) else each for each in some]
-        await self._run(self._queues.ack, twins)  # which says what is none
+        await self._run(self._handle.ack, twins)  # which says what is none
 
 
 class KeyedDelivery:

@@ -21,12 +21,11 @@ from kmq_spark.client.record import Record
 from kmq_spark.errors import ClosedError, IllegalStateError
 
 
-class Consumer(Handle):
+class Consumer(Handle[consumer.Consumer]):
     """The twin of `kmq_spark.Consumer`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: consumer.Consumer) -> None:
         super().__init__(handle)
-        self._consumer = handle
         self._lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._callbacks = Callbacks()
@@ -43,7 +42,7 @@ class Consumer(Handle):
         return self._lock
 
     def __getattr__(self, name: str) -> Any:
-        return partial(self._run, getattr(self._consumer, name))
+        return partial(self._run, getattr(self._handle, name))
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         if self._callbacks.asks:
@@ -65,33 +64,33 @@ class Consumer(Handle):
         """As the twin's; the callbacks, `async def` or plain ones, run in the event loop."""
         own = self._callbacks.listener
         told = {"on_assign": own(on_assign), "on_revoke": own(on_revoke), "on_lost": own(on_lost)}
-        await self._run(self._consumer.subscribe, topics, pattern=pattern, **told)
+        await self._run(self._handle.subscribe, topics, pattern=pattern, **told)
 
     async def __aexit__(self, *raised: object) -> None:
         # In our thread, behind what a cancelled call is at; what waits there is ended before.
         if self._callbacks.asks:
-            await self._callbacks.run(self._consumer.__exit__, *raised)
+            await self._callbacks.run(self._handle.__exit__, *raised)
             return
-        self._consumer._stop()
+        self._handle._stop()
         with suppress(ClosedError):
-            leaving = self._submit(self._consumer.__exit__, *raised)
+            leaving = self._submit(self._handle.__exit__, *raised)
             self._thread.shutdown(wait=False)
             await asyncio.shield(asyncio.wrap_future(leaving))
 
     async def poll(self, timeout: float | None = 0.0) -> Record | None:
         """The next record, or None when there is none within `timeout` seconds."""
-        records = await self._wait(timeout, partial(self._consumer._take_records, 1))
+        records = await self._wait(timeout, partial(self._handle._take_records, 1))
         return records[0] if records else None
 
     async def consume(self, max_records: int = 500, timeout: float | None = 1.0) -> list[Record]:
         """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
-        return await self._wait(timeout, partial(self._consumer._take_records, max_records))
+        return await self._wait(timeout, partial(self._handle._take_records, max_records))
 
     async def consume_arrow(
         self, max_rows: int = 65_536, timeout: float | None = 1.0
     ) -> pa.Table | None:
         """The same as one table, or None when nothing came."""
-        return await self._wait(timeout, partial(self._consumer._take_table, max_rows))
+        return await self._wait(timeout, partial(self._handle._take_table, max_rows))
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records as they come, until the consumer is closed."""
@@ -116,7 +115,7 @@ class Consumer(Handle):
         return await self._giving_way.until_found(taken, timeout)
 
 
-class OrderlyConsumer(Handle):
+class OrderlyConsumer(Handle[orderly.OrderlyConsumer]):
     """The twin of `kmq_spark.OrderlyConsumer`; its listener runs in the event loop."""
 
     def __init__(self, handle: orderly.OrderlyConsumer) -> None:
@@ -154,17 +153,13 @@ class Delivery(queue_delivery.Delivery):
         await self[-1]._run(super().extend, seconds)
 
 
-class Queue(Receiver):
+class Queue(Receiver[queue.Queue]):
     """The twin of `kmq_spark.Queue`: every other method of it is here too, to be awaited."""
 
     def __init__(self, handle: queue.Queue) -> None:
         super().__init__(handle, GivingWay(handle._wake))
-        self._queue = handle
         #: Its name.
         self.name = handle.name
-
-    def __getattr__(self, name: str) -> Any:
-        return partial(self._run, getattr(self._queue, name))
 
     async def __aexit__(self, *raised: object) -> None:
         await super().__aexit__(*raised)
@@ -173,11 +168,11 @@ class Queue(Receiver):
 
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
         """Records that nobody else gets until they are answered, or their lock ends."""
-        receive = partial(self._queue._receive, max_records)
-        found = await self._received(receive, self._queue._give_back, timeout)
+        receive = partial(self._handle._receive, max_records)
+        found = await self._received(receive, self._handle._give_back, timeout)
         return [Delivery((*each, self)) for each in found or ()]
 
     async def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table:
         """The same as a table, with a column `_delivery` for `ack`; no rows when nothing came."""
-        receive = partial(self._queue._receive_arrow, max_rows)
-        return await self._received(receive, self._queue._give_back, timeout)
+        receive = partial(self._handle._receive_arrow, max_rows)
+        return await self._received(receive, self._handle._give_back, timeout)

@@ -18,12 +18,11 @@ from kmq_spark.errors import IllegalStateError
 from kmq_storage.groups import Offsets
 
 
-class Producer(Handle):
+class Producer(Handle[producer.Producer]):
     """The twin of `kmq_spark.Producer`: an awaited send gives the metadata."""
 
     def __init__(self, handle: producer.Producer) -> None:
         super().__init__(handle)
-        self._producer = handle
         #: How many sends were asked for.
         self._asked = 0
         #: Whether the handle's thread commits, too: an upload would keep the next send waiting.
@@ -31,28 +30,28 @@ class Producer(Handle):
 
     async def send(self, *arguments: Any, **options: Any) -> RecordMetadata:
         """Send a record; return its place when it is acknowledged."""
-        return await self._acknowledged(self._producer.send, *arguments, **options)
+        return await self._acknowledged(self._handle.send, *arguments, **options)
 
     async def send_batch(self, *arguments: Any, **options: Any) -> list[RecordMetadata]:
         """Send records as one unit; return their places when they are acknowledged."""
-        return await self._acknowledged(self._producer.send_batch, *arguments, **options)
+        return await self._acknowledged(self._handle.send_batch, *arguments, **options)
 
     async def send_arrow(self, *arguments: Any, **options: Any) -> BatchMetadata:
         """Send Arrow data as one unit; return where it is when it is acknowledged."""
-        return await self._acknowledged(self._producer.send_arrow, *arguments, **options)
+        return await self._acknowledged(self._handle.send_arrow, *arguments, **options)
 
     async def send_arrow_to_queue(self, *arguments: Any, **options: Any) -> BatchMetadata:
         """Arrow data to one queue, whole or not at all, and where its rows are."""
-        return await self._acknowledged(self._producer.send_arrow_to_queue, *arguments, **options)
+        return await self._acknowledged(self._handle.send_arrow_to_queue, *arguments, **options)
 
     async def send_to_queue(self, *arguments: Any, **options: Any) -> RecordMetadata:
         """Send a record to one queue; return its place when it is acknowledged."""
-        return await self._acknowledged(self._producer.send_to_queue, *arguments, **options)
+        return await self._acknowledged(self._handle.send_to_queue, *arguments, **options)
 
     async def _acknowledged(
         self, send: Callable[..., Future[T]], *arguments: Any, **options: Any
     ) -> T:
-        if self._producer._in_transaction:
+        if self._handle._in_transaction:
             raise IllegalStateError(
                 "a transaction is open: send with it, or this would wait for a commit to come"
             )
@@ -70,7 +69,7 @@ class Producer(Handle):
 
     def transaction(self) -> Transaction:
         """A transaction, to be entered by `async with`; leaving the block commits or aborts."""
-        return Transaction(self, self._producer.transaction())
+        return Transaction(self, self._handle.transaction())
 
     async def begin_transaction(self) -> Transaction:
         """Begin a transaction that `commit_transaction` or `abort_transaction` ends."""
@@ -78,31 +77,31 @@ class Producer(Handle):
 
     async def commit_transaction(self) -> None:
         """Commit all that was sent since the beginning; returns when it is durable."""
-        await self._run(self._producer.commit_transaction)
+        await self._run(self._handle.commit_transaction)
 
     async def abort_transaction(self) -> None:
         """Store nothing of what was sent since the beginning."""
-        await self._run(self._producer.abort_transaction)
+        await self._run(self._handle.abort_transaction)
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
         """Commit offsets for a group, or as a consumer that is a member, with the transaction."""
-        await self._run(self._producer.send_offsets_to_transaction, offsets, twin_of(group))
+        await self._run(self._handle.send_offsets_to_transaction, offsets, twin_of(group))
 
     async def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent is durable; the number of records that still are not."""
-        return await asyncio.to_thread(self._producer.flush, timeout)
+        return await asyncio.to_thread(self._handle.flush, timeout)
 
     async def close(self, timeout: float | None = None) -> None:
         """Accept nothing more; returns when all is committed, within `timeout` seconds.
 
         KmqTimeoutError when that takes longer: committing goes on, and it may be closed again.
         """
-        await asyncio.to_thread(self._producer.close, timeout)
+        await asyncio.to_thread(self._handle.close, timeout)
         await super().close()
 
     def __len__(self) -> int:
         """How many records are not durable yet."""
-        return len(self._producer)
+        return len(self._handle)
 
     def __bool__(self) -> bool:
         """A producer is one though nothing waits."""
@@ -172,4 +171,4 @@ class Transaction:
 
 def twin_of(value: Any) -> Any:
     """A consumer of asyncio as the one that it stands for; all else as it is."""
-    return value._consumer if isinstance(value, Consumer) else value
+    return value._handle if isinstance(value, Consumer) else value

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.aio.handles import Handle, Opening, T
+from kmq_spark.aio.handles import H, Handle, Opening, R, T
 from kmq_spark.aio.keyed import KeyedQueues
 from kmq_spark.aio.receiving import Consumer, OrderlyConsumer, Queue
 from kmq_spark.aio.sending import Producer
@@ -33,24 +33,20 @@ def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa
     return Opening(opened)
 
 
-class Store(Handle):
+class Store(Handle[store.Store]):
     """The twin of `kmq_spark.Store`: every other method of it is here too, to be awaited."""
 
-    def __init__(self, handle: store.Store) -> None:
-        super().__init__(handle)
-        self._store = handle
-
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
+        found = getattr(self._handle, name)
         return partial(self._run, found) if callable(found) else found
 
     def read(self, topic: str, **options: Any) -> AsyncIterator[pa.RecordBatch]:
         """The record batches of `kmq_spark.Store.read`, for `async for`."""
-        return self._each(partial(self._store.read, topic, **options))
+        return self._each(partial(self._handle.read, topic, **options))
 
     def commits(self, start: int | None = None) -> AsyncIterator[Commit]:
         """The commits of `kmq_spark.Store.commits`, for `async for`."""
-        return self._each(partial(self._store.commits, start))
+        return self._each(partial(self._handle.commits, start))
 
     async def _each(self, found: Callable[[], Iterable[T]]) -> AsyncIterator[T]:
         """What an iterator yields, each step of it in the handle's thread."""
@@ -60,33 +56,25 @@ class Store(Handle):
 
     def producer(self, **options: Any) -> Opening[Producer]:
         """The twin of `kmq_spark.Store.producer`."""
-
-        async def opened() -> Producer:
-            return Producer(await self._run(self._store.producer, **options))
-
-        return Opening(opened)
+        return self._opening(Producer, self._handle.producer, **options)
 
     def consumer(self, group: str | None = None, **options: Any) -> Opening[Consumer]:
         """The twin of `kmq_spark.Store.consumer`."""
-
-        async def opened() -> Consumer:
-            return Consumer(await self._run(self._store.consumer, group, **options))
-
-        return Opening(opened)
+        return self._opening(Consumer, self._handle.consumer, group, **options)
 
     def queue(self, name: str, **options: Any) -> Opening[Queue]:
         """The twin of `kmq_spark.Store.queue`."""
-
-        async def opened() -> Queue:
-            return Queue(await self._run(self._store.queue, name, **options))
-
-        return Opening(opened)
+        return self._opening(Queue, self._handle.queue, name, **options)
 
     def keyed_queues(self, name: str, **options: Any) -> Opening[KeyedQueues]:
         """The twin of `kmq_spark.Store.keyed_queues`."""
+        return self._opening(KeyedQueues, self._handle.keyed_queues, name, **options)
 
-        async def opened() -> KeyedQueues:
-            return KeyedQueues(await self._run(self._store.keyed_queues, name, **options))
+    def _opening(
+        self, twin: Callable[[R], H], call: Callable[..., R], /, *arguments: Any, **options: Any
+    ) -> Opening[H]:
+        async def opened() -> H:
+            return twin(await self._run(call, *arguments, **options))
 
         return Opening(opened)
 
@@ -105,7 +93,7 @@ class Store(Handle):
             def listen(records: list[Record], context: OrderlyContext) -> OrderlyStatus:
                 return asyncio.run_coroutine_threadsafe(answer(records, context), loop).result()
 
-            open_one = self._store.orderly_consumer
+            open_one = self._handle.orderly_consumer
             found = OrderlyConsumer(await self._run(open_one, group, topics, listen, **options))
             try:
                 await asyncio.to_thread(found.consumer.start)

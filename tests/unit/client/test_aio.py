@@ -217,7 +217,7 @@ def test_reads_and_commits_are_iterated_beside_the_event_loop(store: kmq.Store, 
 
     async def work() -> None:
         async with aio.open(store_url) as twin:
-            original = twin._store.commits
+            original = twin._handle.commits
 
             def commits(start: int | None) -> Iterator[kmq.Commit]:
                 for commit in original(start):
@@ -227,7 +227,7 @@ def test_reads_and_commits_are_iterated_beside_the_event_loop(store: kmq.Store, 
             rows = [b.num_rows async for b in twin.read("t", columns=["value"], batch_rows=4)]
             assert sum(rows) == 10
             assert len(rows) == 3
-            twin._store.commits = commits
+            twin._handle.commits = commits
             lsns = [commit.lsn async for commit in twin.commits(2)]
             assert lsns == [commit.lsn for commit in store.commits(2)]
             with pytest.raises(kmq.NotFoundError):
