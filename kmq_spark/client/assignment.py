@@ -5,7 +5,6 @@ Not thread-safe: the consumer lets one thread in at a time.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 
 from kmq_spark.client.arguments import checked_partitions
@@ -36,8 +35,8 @@ class Assignment:
         reset: str,
         member: GroupMember | None,
         *,
-        auto_commit: bool = False,
-        patience: float = math.inf,
+        auto_commit: bool,
+        patience: float,
     ) -> None:
         """`patience`: how long (seconds) others wait for an `on_revoke` that fails."""
         self._log = log

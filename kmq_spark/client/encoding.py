@@ -123,7 +123,7 @@ def in_stored_types(batch: pa.RecordBatch) -> pa.RecordBatch:
     )
 
 
-def rows_of_arrow(batch: pa.RecordBatch, now: int, partition: int | None = None) -> Rows:
+def rows_of_arrow(batch: pa.RecordBatch, now: int, partition: int | None) -> Rows:
     """Rows from a checked Arrow batch; those without timestamp get `now` (UTC microseconds).
 
     Those without a partition of their own go to `partition`, if it is given.

@@ -55,7 +55,7 @@ class SharedQueues:
         log: CommitLog,
         name: str,
         producer: Callable[[], Producer],
-        again: Callable[[], CommitLog] | None = None,
+        again: Callable[[], CommitLog] | None,
     ) -> None:
         """`again` opens the log once more, to read, when the store was closed."""
         self.name = name
@@ -171,9 +171,6 @@ class KeyedQueues(Resource):
 
     def _is_closed(self) -> bool:
         return isinstance(self._shared, _Closed)
-
-    def __exit__(self, *_raised: object) -> None:
-        self.close()
 
     def put(self, queue: str | bytes, message: bytes | str) -> Future[int]:
         """Append a message to a queue; the future of its index, done when it is durable.

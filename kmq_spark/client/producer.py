@@ -337,9 +337,6 @@ class Producer(Resource, Transactional):
     def _check_open(self) -> None:
         self._pending.check_open()
 
-    def __exit__(self, *_raised: object) -> None:
-        self.close()
-
 
 def _is_the_parents() -> IllegalStateError:
     return IllegalStateError(

@@ -384,6 +384,3 @@ class Queue(Resource):
     def _wake(self) -> None:
         """Have a receive that waits look whether it was stopped."""
         self._log.wake_waiters()
-
-    def __exit__(self, *_raised: object) -> None:
-        self.close()

@@ -58,7 +58,7 @@ class Hold:
         queue_id: bytes,
         until: int,
         generation: int,
-        notes: Notes | None = None,
+        notes: Notes | None,
     ) -> None:
         self.queue = queue
         #: Another one than that of a queue that has its name later.

@@ -26,6 +26,10 @@ class Resource:
         """ClosedError once it was closed."""
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Let go of all that it has; again is no error."""
+        raise NotImplementedError
+
     def __enter__(self) -> Self:
         self._check_open()
         return self
@@ -37,7 +41,7 @@ class Resource:
         trace: TracebackType | None,
         /,
     ) -> None:
-        raise NotImplementedError
+        self.close()
 
     def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
         raise stays_here(type(self).__name__)

@@ -122,9 +122,6 @@ class OrderlyConsumer(Resource):
         self.start()
         return self
 
-    def __exit__(self, *_raised: object) -> None:
-        self.close()
-
 
 def _checked_topics(log: CommitLog, group: str, topics: Iterable[str] | str) -> tuple[str, ...]:
     """The names of topics that exist; not that of the group's own dead letters."""
