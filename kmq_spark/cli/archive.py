@@ -9,7 +9,7 @@ from argparse import Namespace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from kmq_spark.cli.command import Command, UsageError, argument, seconds
+from kmq_spark.cli.command import Command, argument, pair, seconds
 from kmq_spark.cli.opening import open_store, store_url
 from kmq_spark.cli.output import Output
 from kmq_spark.cli.runtime_checks import check_java
@@ -29,8 +29,7 @@ _QUIET = {
 
 
 def _archive(arguments: Namespace, output: Output) -> None:
-    given = _storage_options(arguments)
-    with open_store(arguments, read_only=True, storage_options=given):
+    with open_store(arguments, read_only=True, storage_options=dict(arguments.storage_option)):
         pass  # what is wrong with the store is said before Spark starts
     spark = _session(with_delta=arguments.format != "parquet")
     try:
@@ -56,7 +55,7 @@ def _run(spark: SparkSession, arguments: Namespace, output: Output) -> None:
         file_format=arguments.format,
         keep=arguments.keep,
         fail_on_data_loss=not arguments.skip_lost,
-        storage_options=_storage_options(arguments),
+        storage_options=dict(arguments.storage_option),
     )
     lines = [
         f"{topic}-{partition}: archived up to offset {end}"
@@ -66,14 +65,6 @@ def _run(spark: SparkSession, arguments: Namespace, output: Output) -> None:
     if report.lost:
         lines.append(f"{report.lost} records were gone before they were archived")
     output.fact(dataclasses.asdict(report), "\n".join(lines) or "nothing to archive yet")
-
-
-def _storage_options(arguments: Namespace) -> dict[str, str]:
-    given = [text.partition("=") for text in arguments.storage_option or ()]
-    for name, equals, _ in given:
-        if not name or not equals:
-            raise UsageError("--storage-option takes NAME=VALUE, for example region=eu-north-1")
-    return {name: value for name, _, value in given}
 
 
 def _session(*, with_delta: bool) -> SparkSession:
@@ -126,7 +117,9 @@ COMMANDS = (
             ),
             argument(
                 "--storage-option",
+                type=pair,
                 action="append",
+                default=[],
                 metavar="NAME=VALUE",
                 help="for the client of the store's bucket; may be repeated",
             ),

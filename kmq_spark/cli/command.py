@@ -78,6 +78,14 @@ def instant(text: str) -> datetime:
         ) from None
 
 
+def pair(text: str) -> tuple[str, str]:
+    """A name and a value, as `argparse` asks for them."""
+    name, is_given, value = text.partition("=")
+    if not is_given:
+        raise ArgumentTypeError(f"must be NAME=VALUE, not {text!r}")
+    return name, value
+
+
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One argument of a command, as argparse takes it."""

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from kmq_spark.cli.command import Command, UsageError
-from kmq_spark.cli.output import open_output
+from kmq_spark.cli.output import Output
 from kmq_spark.cli.table import COMMANDS, FAMILIES
 from kmq_storage.errors import KmqError
 
@@ -40,7 +40,7 @@ def _have_streams() -> None:
 def _run(arguments: argparse.Namespace) -> int:
     command: Command = arguments.command
     try:
-        code = command.run(arguments, open_output(as_json=arguments.json))
+        code = command.run(arguments, Output(sys.stdout, arguments.json))
         sys.stdout.flush()
         return code or 0
     except UsageError as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
+from dataclasses import asdict
 from typing import Any
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, argument, count, instant
+from kmq_spark.cli.command import Command, argument, count, instant, pair
 from kmq_spark.cli.consume import fact_of, value_of
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
@@ -51,24 +52,12 @@ def _trace(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         topic = queue_log(arguments.topic) if arguments.queue else arguments.topic
         steps = store.trace(topic, arguments.partition, arguments.offset)
-    output.rows(
-        [
-            {"lsn": step.lsn, "time": step.time, "event": step.event, "facts": step.facts}
-            for step in steps
-        ]
-    )
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, is_given, value = text.partition("=")
-    if not is_given:
-        raise ArgumentTypeError(f"must be NAME=VALUE, not {text!r}")
-    return name, value
+    output.rows([asdict(step) for step in steps])
 
 
 def _property(text: str) -> tuple[str, Any]:
     """A property's value has a type: what is no number and no truth value is text."""
-    name, value = _header(text)
+    name, value = pair(text)
     try:
         parsed = json.loads(value)
     except ValueError:
@@ -89,7 +78,7 @@ _WANTED = (
     ),
     argument(
         "--header",
-        type=_header,
+        type=pair,
         action="append",
         metavar="NAME=VALUE",
         help="with this header (may be repeated)",

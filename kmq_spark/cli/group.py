@@ -10,7 +10,7 @@ from typing import Any
 import kmq_spark as kmq
 from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.opening import open_store
-from kmq_spark.cli.output import Output, aligned
+from kmq_spark.cli.output import Output, aligned, plain
 from kmq_spark.client.arguments import checked_offsets
 
 _NAME = argument("name", metavar="GROUP", help="the group")
@@ -27,11 +27,10 @@ def _list(arguments: Namespace, output: Output) -> None:
 def _describe(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         info = store.describe_group(arguments.name)
-    names = ("name", "generation", "members", "committed", "end", "lag", "lag_bytes", "lag_seconds")
     heading = f"group {info.name}, generation {info.generation}, {len(info.members)} member(s)"
     tables = [rows for rows in (_members(info), _partitions(info)) if rows]
     text = "\n".join([heading, *(line for rows in tables for line in aligned(rows))])
-    output.fact({name: getattr(info, name) for name in names}, text)
+    output.fact(plain(info), text)
 
 
 def _set(arguments: Namespace, output: Output) -> None:

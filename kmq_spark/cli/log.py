@@ -53,7 +53,9 @@ COMMANDS = (
         "print the commits of the store",
         _log,
         (
-            argument("--from", dest="start", type=int, metavar="LSN", help="begin at this commit"),
+            argument(
+                "--from", dest="start", type=count, metavar="LSN", help="begin at this commit"
+            ),
             argument("--max", type=count, metavar="N", help="end after this many"),
         ),
     ),

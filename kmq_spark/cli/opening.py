@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import Namespace
-from collections.abc import Mapping
+from typing import Any
 
 import kmq_spark as kmq
 from kmq_spark.cli.command import UsageError
@@ -15,22 +15,9 @@ def store_url(arguments: Namespace) -> str | None:
     return arguments.store or os.environ.get("KMQ_STORE") or None
 
 
-def open_store(
-    arguments: Namespace,
-    *,
-    create: bool = False,
-    read_only: bool = False,
-    durability: str = "fsync",
-    storage_options: Mapping[str, str] | None = None,
-) -> kmq.Store:
+def open_store(arguments: Namespace, *, create: bool = False, **options: Any) -> kmq.Store:
     """Open the store of --store or KMQ_STORE; only commands that write may create one."""
     url = store_url(arguments)
     if url is None:
         raise UsageError("which store? Say --store URL, or set KMQ_STORE")
-    return kmq.open(
-        url,
-        create=create,
-        read_only=read_only,
-        durability=durability,
-        storage_options=storage_options,
-    )
+    return kmq.open(url, create=create, **options)

@@ -11,93 +11,47 @@ import dataclasses
 import errno
 import json
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 from uuid import UUID
 
 Row = Mapping[str, Any]
 
 
-class Output(Protocol):
-    """Prints what a command found."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class Output:
+    """Prints what a command found: as JSON, or as aligned columns and plain lines."""
+
+    target: TextIO
+    as_json: bool
 
     def rows(self, rows: Sequence[Row]) -> None:
-        """Print a list."""
+        """Print a list: one array, or a table with a heading, or that there is nothing."""
+        if self.as_json:
+            text = json.dumps(plain(rows), indent=2)
+        else:
+            text = "\n".join(aligned(rows)) if rows else "nothing"
+        print(text, file=self.target)
 
     def fact(self, fact: Row, text: str) -> None:
         """Print one thing: the mapping as JSON, or the text."""
+        print(json.dumps(plain(fact), indent=2) if self.as_json else text, file=self.target)
 
     def stream(self, fact: Row, text: bytes) -> None:
-        """Print one of many things, on a line of its own."""
+        """Print one of many things, on a line of its own; the bytes as they are."""
+        if self.as_json:
+            print(json.dumps(plain(fact)), file=self.target)
+        else:
+            self.target.flush()
+            self.target.buffer.write(text + b"\n")
 
     def flush(self) -> None:
         """Hand over what is buffered, to fail now if nobody reads it."""
-
-
-def open_output(*, as_json: bool) -> Output:
-    """The output of this process."""
-    return JsonOutput(sys.stdout) if as_json else TextOutput(sys.stdout)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TextOutput:
-    """Aligned columns and plain lines."""
-
-    target: TextIO
-
-    def rows(self, rows: Sequence[Row]) -> None:
-        """Print a table with a heading, or say that there is nothing."""
-        if not rows:
-            print("nothing", file=self.target)
-            return
-        print("\n".join(aligned(rows)), file=self.target)
-
-    def fact(self, fact: Row, text: str) -> None:
-        """Print the text."""
-        print(text, file=self.target)
-
-    def stream(self, fact: Row, text: bytes) -> None:
-        """Print the bytes as they are, and a line end."""
+        if getattr(self.target, "name", None) == os.devnull:  # whoever called closed ours
+            raise OSError(errno.EBADF, "standard output is closed: nobody sees what is printed")
         self.target.flush()
-        self.target.buffer.write(text + b"\n")
-
-    def flush(self) -> None:
-        """Flush the stream below."""
-        _flush(self.target)
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class JsonOutput:
-    """One JSON document, or one per line."""
-
-    target: TextIO
-
-    def rows(self, rows: Sequence[Row]) -> None:
-        """Print one array."""
-        print(json.dumps([plain(row) for row in rows], indent=2), file=self.target)
-
-    def fact(self, fact: Row, text: str) -> None:
-        """Print one object."""
-        print(json.dumps(plain(fact), indent=2), file=self.target)
-
-    def stream(self, fact: Row, text: bytes) -> None:
-        """Print one object on one line."""
-        print(json.dumps(plain(fact)), file=self.target)
-
-    def flush(self) -> None:
-        """Flush the stream below."""
-        _flush(self.target)
-
-
-def _flush(stream: TextIO) -> None:
-    if (
-        getattr(stream, "name", None) == os.devnull
-    ):  # in place of a stream that was closed by whoever called
-        raise OSError(errno.EBADF, "standard output is closed: nobody sees what is printed")
-    stream.flush()
 
 
 def aligned(rows: Sequence[Row]) -> list[str]:

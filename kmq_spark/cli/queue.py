@@ -115,7 +115,7 @@ COMMANDS = (
             argument("--backoff", type=_delays, help="seconds until the next try (1,5,30,120)"),
             argument("--order", choices=("none", "key", "strict"), help="of handing out (none)"),
             argument("--dead-letter", metavar="QUEUE", help="where dead letters go (NAME.dlq)"),
-            argument("--capacity", type=int, metavar="ROWS", help="the most it may hold"),
+            argument("--capacity", type=positive, metavar="ROWS", help="the most it may hold"),
             argument("--uniq-window", type=seconds, help="how long a uniq is known (120 seconds)"),
         ),
     ),
@@ -144,7 +144,7 @@ COMMANDS = (
         "queue redrive",
         "move a queue's dead letters back to it",
         _redrive,
-        (_NAME, argument("--max", type=int, metavar="N", help="at most so many")),
+        (_NAME, argument("--max", type=positive, metavar="N", help="at most so many")),
     ),
     Command("queue delete", "delete a queue, with what was sent to it", _delete, (_NAME,)),
 )

@@ -12,7 +12,6 @@ from kmq_spark.cli.command import (
     Command,
     UsageError,
     argument,
-    count,
     create_or_keep,
     given,
     new_name,
@@ -52,7 +51,7 @@ _SETTINGS = (
     ),
     argument(
         "--retention-bytes",
-        type=_or_none(count),
+        type=_or_none(positive),
         metavar="BYTES",
         help="how many bytes of a partition are kept, or none: all",
     ),
@@ -64,7 +63,7 @@ _SETTINGS = (
     argument("--compression", choices=("lz4", "zstd", _NONE), help="of sealed segments"),
     argument(
         "--capacity",
-        type=_or_none(count),
+        type=_or_none(positive),
         metavar="ROWS",
         help="the most records it may hold, or none",
     ),

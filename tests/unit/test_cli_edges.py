@@ -22,6 +22,7 @@ def _kmq(folder: Path, words: str) -> subprocess.CompletedProcess[bytes]:
     "words",
     [
         "log --max -1",
+        "log --from -1",
         "produce t --separator ''",
         "produce t --separator : --key k",
         "maintain --interval nan",

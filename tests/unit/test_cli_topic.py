@@ -49,7 +49,11 @@ def test_a_retention_that_is_no_time_is_wrong_usage(
         ("topic create t --max-record-bytes 0", "--max-record-bytes: must be 1 or more, not 0"),
         ("topic create ../x", "TOPIC: topic name '../x' is not allowed"),
         ("queue create a/b", "QUEUE: queue name 'a/b' is not allowed"),
+        ("topic create t --capacity 0", "--capacity: must be 1 or more, not 0"),
+        ("topic create t --retention-bytes 0", "--retention-bytes: must be 1 or more, not 0"),
         ("queue create q --max-deliveries 0", "--max-deliveries: must be 1 or more, not 0"),
+        ("queue create q --capacity 0", "--capacity: must be 1 or more, not 0"),
+        ("queue redrive q --max 0", "--max: must be 1 or more, not 0"),
     ],
 )
 def test_a_number_or_a_name_that_nothing_new_can_have_is_wrong_usage(
