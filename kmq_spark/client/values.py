@@ -9,8 +9,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage.format.checksum import digest_of
 from kmq_storage.format.queue_entries import Schedule
-from kmq_storage.format.uniq_entry import digest_of
 from kmq_storage.model import to_microseconds
 from kmq_storage.numeric import whole
 
@@ -115,8 +115,7 @@ def checked_uniq(uniq: object) -> bytes:
         return b""
     if not isinstance(uniq, str) or not uniq:
         raise InvalidRequestError(f"uniq must be non-empty text, not {uniq!r:.80}", field="uniq")
-    _utf8("uniq", uniq)
-    return digest_of(uniq)
+    return digest_of(_utf8("uniq", uniq))
 
 
 def to_timestamp(when: object, what: str = "timestamp") -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kmq_storage.format.proven_json import encode_members
+from kmq_storage.format.json_bytes import encode_members
 
 
 def make_newer(folder: Path, version: int) -> None:

@@ -1,4 +1,4 @@
-"""CRC-32C, the checksum of everything that kmq writes.
+"""CRC-32C, the checksum of everything that kmq writes; and digests, for what is named after bytes.
 
 One algorithm per format version: a reader without an optional library must not be unable to
 verify. CRC-32C is what Kafka uses, and Java has it built in.
@@ -35,3 +35,10 @@ def checksum_of(buffers: Iterable[Bytes]) -> int:
     for buffer in buffers:
         found = checksum(buffer, found)
     return found
+
+
+def digest_of(data: Bytes) -> bytes:
+    """16 bytes that no other bytes have."""
+    import hashlib  # slow to import, and few need it
+
+    return hashlib.blake2b(data, digest_size=16).digest()

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, get_args
 
 from kmq_storage.errors import FormatVersionError
 from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
+from kmq_storage.format.json_bytes import compact_json
 from kmq_storage.format.layout_entries import (
     CondemnEntry,
     LayoutEntry,
@@ -200,10 +201,6 @@ class BatchIdEntry:
         return cls(payload[cls._layout.size :].decode(), *cls._layout.unpack_from(payload))
 
 
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-
-
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
     """A topic was created, altered, enlarged or deleted; the whole new definition."""
@@ -218,7 +215,7 @@ class TopicEntry:
 
     def payload(self) -> bytes:
         """The JSON form."""
-        return _json(
+        return compact_json(
             {
                 "id": self.topic_id.hex(),
                 "name": self.name,
@@ -254,7 +251,7 @@ class GroupEntry:
 
     def payload(self) -> bytes:
         """The JSON form."""
-        return _json(
+        return compact_json(
             {
                 "group": self.group,
                 "generation": self.generation,

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+from kmq_storage.format.json_bytes import compact_json
 from kmq_storage.format.manifest import Key
 
 #: Partitions, and the epoch of the member that each is for.
@@ -138,7 +139,7 @@ class GroupPlanEntry:
     def payload(self) -> bytes:
         """The JSON form."""
         facts = {"group": self.group, "generation": self.generation}
-        return _json(facts | self.plan.to_json())
+        return compact_json(facts | self.plan.to_json())
 
     @classmethod
     def parse(cls, payload: bytes) -> GroupPlanEntry:
@@ -159,7 +160,7 @@ class GroupReleaseEntry:
 
     def payload(self) -> bytes:
         """The JSON form."""
-        return _json(
+        return compact_json(
             {"group": self.group, "epoch": self.epoch, "partitions": _runs_of(self.partitions)}
         )
 
@@ -168,10 +169,6 @@ class GroupReleaseEntry:
         """The entry of a JSON form."""
         facts = json.loads(payload)
         return cls(facts["group"], facts["epoch"], tuple(_keys_of(facts["partitions"])))
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _placement_to_json(placement: Placement) -> dict[str, dict[str, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.checksum import checksum
+from kmq_storage.format.json_bytes import members_checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ def encode_identity(identity: Identity) -> bytes:
         body["origins"] = list(identity.origins)
     if identity.read_only:
         body["read_only"] = True
-    return json.dumps(body | {"crc32c": _checksum_of(body)}, indent=2).encode() + b"\n"
+    return json.dumps(body | {"crc32c": members_checksum(body)}, indent=2).encode() + b"\n"
 
 
 def decode_identity(raw: bytes, url: str) -> Identity:
@@ -75,7 +76,7 @@ def decode_identity(raw: bytes, url: str) -> Identity:
             f"kmq.json in {url} is damaged, or not of a kmq store", file=paths.STORE_FILE
         ) from error
     said = body.pop("crc32c", None)
-    is_whole = said == _checksum_of(body)
+    is_whole = said == members_checksum(body)
     if version > limits.CLONE_FORMAT_VERSION and (is_whole or said is None):
         raise FormatVersionError(
             f"store {url} has format {version}; this kmq reads up to "
@@ -100,7 +101,3 @@ def decode_identity(raw: bytes, url: str) -> Identity:
 def _bucket_facts(facts: dict[str, Any]) -> BucketFacts:
     races = tuple((names, writers, size) for names, writers, size in facts["races"])
     return BucketFacts(facts["one_writer"], facts["conditional"], races)
-
-
-def _checksum_of(body: dict[str, object]) -> int:
-    return checksum(json.dumps(body, sort_keys=True).encode())

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
+from kmq_storage.format.json_bytes import compact_json
+
 #: What an answer says of records: they are done; come again at an instant; are held until one;
 #: stand in the dead letters, told by who held them, or found where a lock ended too often; were
 #: not handed out after all; were taken back before anybody had them, or are not there any more.
@@ -65,7 +67,7 @@ class QueueEntry:
     def payload(self) -> bytes:
         """The JSON form."""
         settings = None if self.settings is None else dict(self.settings)
-        return _json({"id": self.queue_id.hex(), "name": self.name, "settings": settings})
+        return compact_json({"id": self.queue_id.hex(), "name": self.name, "settings": settings})
 
     @classmethod
     def parse(cls, payload: bytes) -> QueueEntry:
@@ -97,7 +99,7 @@ class BindEntry:
         assert not isinstance(self.starts, str), "bound"
         starts = None if self.starts is None else list(self.starts)
         ids = {"queue": self.queue_id.hex(), "topic": self.topic_id.hex()}
-        return _json({**ids, "starts": starts, "filter": self.filter})
+        return compact_json({**ids, "starts": starts, "filter": self.filter})
 
     @classmethod
     def parse(cls, payload: bytes) -> BindEntry:
@@ -372,7 +374,9 @@ class QueueStateEntry:
 
     def payload(self) -> bytes:
         """The JSON form."""
-        return _json({"queue": dict(self.facts), "rows": self.rows, "replaces": self.replaces})
+        return compact_json(
+            {"queue": dict(self.facts), "rows": self.rows, "replaces": self.replaces}
+        )
 
     @classmethod
     def parse(cls, payload: bytes) -> QueueStateEntry:
@@ -393,7 +397,3 @@ QueueChange: TypeAlias = (
     | SealedSlipAcquireEntry
     | SlipAnswerEntry
 )
-
-
-def _json(value: Mapping[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

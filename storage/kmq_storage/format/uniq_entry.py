@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -52,8 +51,3 @@ class UniqEntry:
         topic_id, time = cls._layout.unpack_from(payload)
         rows = cls._row.iter_unpack(payload[cls._layout.size :])
         return cls(topic_id, time, tuple(Uniq(*row) for row in rows))
-
-
-def digest_of(text: str) -> bytes:
-    """16 bytes that no other text has."""
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()

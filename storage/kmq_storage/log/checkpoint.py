@@ -24,7 +24,9 @@ import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, UnavailableError
+from kmq_storage.format.checksum import digest_of
 from kmq_storage.format.file_ids import new_file_id
+from kmq_storage.format.json_bytes import compact_json
 from kmq_storage.format.manifest import PageRef, decode_refs, encode_page, encode_refs
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.manifest import Manifest
@@ -163,7 +165,7 @@ def read_refs(files: Files, lsn: int, digest: bytes) -> list[PageRef]:
 
 def _proven_root(files: Files, file: str, digest: bytes) -> pa.Buffer:
     contents = brought_in(files.map(file))
-    if _digest(contents) != digest:
+    if digest_of(contents) != digest:
         raise CorruptionError(f"checkpoint {file} is damaged", file=file)
     return contents
 
@@ -211,8 +213,7 @@ def write_pages(
         parts["queues"] = rows_snapshot(state.queues)
     if state.uniqs:
         parts["uniqs"] = state.uniqs.snapshot()
-    raw = json.dumps(members, separators=(",", ":"), sort_keys=True).encode()
-    return encode_refs(refs, raw, parts), written
+    return encode_refs(refs, compact_json(members), parts), written
 
 
 def publish_root(files: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:
@@ -227,10 +228,4 @@ def publish_root(files: Files, lsn: int, root: pa.Buffer, *, began: int) -> None
             "been collected; nothing was written, try again",
             url=files.url,
         )
-    files.publish(paths.checkpoint_file(lsn, _digest(root)), [root], sync=True)
-
-
-def _digest(contents: pa.Buffer) -> bytes:
-    import hashlib  # slow to import, and a young store has no checkpoint
-
-    return hashlib.blake2b(contents, digest_size=16).digest()
+    files.publish(paths.checkpoint_file(lsn, digest_of(root)), [root], sync=True)

@@ -6,7 +6,6 @@ stays until the clone is gone: its place has no store any more, or another one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ import pyarrow as pa
 
 from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, KmqError
+from kmq_storage.format.checksum import digest_of
 from kmq_storage.format.identity import decode_identity
 from kmq_storage.format.manifest import arrow_file
 from kmq_storage.format.written_by import check_metadata
@@ -48,13 +48,13 @@ def encode_clone(record: CloneRecord) -> tuple[str, pa.Buffer]:
     )
     ids = pa.array(record.file_ids, _FILE_ID.type)
     contents = arrow_file(pa.RecordBatch.from_arrays([ids], schema=schema))
-    return paths.clone_file(record.store_id.bytes, _digest(contents)), contents
+    return paths.clone_file(record.store_id.bytes, digest_of(contents)), contents
 
 
 def decode_clone(contents: pa.Buffer, file: str) -> CloneRecord:
     """The record in a file; CorruptionError when its bytes changed, or a newer kmq wrote it."""
     named = paths.try_clone(file)
-    if named is None or _digest(contents) != named[1]:
+    if named is None or digest_of(contents) != named[1]:
         raise CorruptionError(
             f"{file} is damaged: nobody knows which files a clone needs, so none is collected; "
             "delete it when there is no such clone any more, or when `kmq copy` made it whole",
@@ -69,10 +69,6 @@ def decode_clone(contents: pa.Buffer, file: str) -> CloneRecord:
         facts["lsn"],
         tuple(reader.get_batch(0).column(0).to_pylist()),
     )
-
-
-def _digest(contents: pa.Buffer) -> bytes:
-    return hashlib.blake2b(contents, digest_size=16).digest()
 
 
 def clone_records(files: Files) -> Iterator[tuple[FoundFile, CloneRecord]]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 from kmq_storage import paths
-from kmq_storage.format.proven_json import decode_members, encode_members
+from kmq_storage.format.json_bytes import decode_members, encode_members
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.objects.files import Files

@@ -18,7 +18,7 @@ from typing import Any
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.format.proven_json import decode_members, encode_members
+from kmq_storage.format.json_bytes import decode_members, encode_members
 from kmq_storage.objects.bucket import Bucket, Put
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.fork import reopen_in_child

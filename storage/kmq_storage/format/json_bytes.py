@@ -1,4 +1,4 @@
-"""Small JSON objects that prove themselves: a checksum of the other members stands in them."""
+"""JSON objects as bytes; those that prove themselves have a checksum of their other members."""
 
 from __future__ import annotations
 
@@ -10,10 +10,19 @@ from typing import Any
 from kmq_storage.format.checksum import checksum
 
 
+def compact_json(members: Mapping[str, Any]) -> bytes:
+    """The JSON of these members without a space, for what has a checksum around it."""
+    return json.dumps(members, sort_keys=True, separators=(",", ":")).encode()
+
+
+def members_checksum(members: Mapping[str, Any]) -> int:
+    """What proves these members, in whatever order they stand."""
+    return checksum(json.dumps(members, sort_keys=True).encode())
+
+
 def encode_members(members: Mapping[str, Any]) -> bytes:
     """The JSON of these members, with their checksum."""
-    expected = checksum(json.dumps(members, sort_keys=True).encode())
-    return json.dumps({**members, "crc32c": expected}).encode()
+    return json.dumps({**members, "crc32c": members_checksum(members)}).encode()
 
 
 def decode_members(
