@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -55,6 +56,7 @@ from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
 _LOST = "the manifest was lost"
+_BASE = attrgetter("base_offset")
 #: Behind any commit that a file was begun at.
 _IN_LOG = 1 << 64
 
@@ -119,8 +121,7 @@ def _told_to_handles(files: Files, identity: Identity, environment: Environment)
         yield
         return
     hint = open_hint(files, identity.seed, environment)
-    append_lock = AppendLock(files.open_lock(paths.APPEND_LOCK), hint, environment)
-    with SyncLock(files.open_lock(paths.SYNC_LOCK), environment), append_lock:
+    with SyncLock(files, environment), AppendLock(files, hint, environment):
         hint.count_loss(hint.mark)  # before, too: this may die when the checkpoint is there
         yield
         hint.count_loss(hint.mark)
@@ -251,7 +252,7 @@ def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
     part, key = topic.parts[number], (topic.id, number)
     rows, later = _told_apart(topic, number, known)
     if (rows or later) and not known.is_older(key):
-        first = min(rows + later, key=_base)
+        first = min(rows + later, key=_BASE)
         part.end, part.start = first.base_offset, _start(topic, first, known)
         begins = part.start > 0 or first.file in known.found.begun
         part.is_begun = topic.settings.trims and begins
@@ -289,10 +290,6 @@ def _cut_where_segments_begin(topic: Topic, number: int, known: _Known) -> Itera
             yield f"{topic.name}-{number}: offsets {row.base_offset} to {at - 1} stand nowhere"
 
 
-def _base(row: Row) -> int:
-    return row.base_offset
-
-
 def _told_apart(topic: Topic, number: int, known: _Known) -> tuple[list[Row], list[Row]]:
     """The rows of a partition before what the log has, and those that go on into it."""
     key, index, since = (topic.id, number), topic.index(number), topic.parts[number].end
@@ -303,7 +300,7 @@ def _told_apart(topic: Topic, number: int, known: _Known) -> tuple[list[Row], li
         return known.found.distinct(found), []
     later = [row for row in found if row.base_offset < logged < row.end_offset]
     found = [row for row in found if row.end_offset <= logged]
-    return known.found.distinct(found), sorted(later, key=_base)
+    return known.found.distinct(found), sorted(later, key=_BASE)
 
 
 def _fits(index: OffsetIndex, row: Row, since: int) -> bool:

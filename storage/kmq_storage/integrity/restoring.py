@@ -42,7 +42,7 @@ def _write_identity(log: CommitLog) -> None:
     contents = encode_identity(decode_identity(log.files.read(paths.STORE_FILE), log.files.url))
     if isinstance(log, LocalLog):
         hint = open_hint(log.files, log.identity.seed, log.environment)
-        with AppendLock(log.files.open_lock(paths.APPEND_LOCK), hint, log.environment):
+        with AppendLock(log.files, hint, log.environment):
             log.files.replace_log(paths.STORE_FILE, len(contents), [contents])
         return
     bucket_files(log.files).bucket.put(paths.STORE_FILE, [contents])
@@ -66,9 +66,7 @@ def _renew_resized(log: LocalLog) -> list[str]:
     journal = Journal(log.files, log.identity, hint)
     if not journal.folder.resized() or not hint.valid:
         return []
-    environment = log.environment
-    append_lock = AppendLock(log.files.open_lock(paths.APPEND_LOCK), hint, environment)
-    with SyncLock(log.files.open_lock(paths.SYNC_LOCK), environment), append_lock:
+    with SyncLock(log.files, log.environment), AppendLock(log.files, hint, log.environment):
         replica = Replica(log.files, journal, indexed=False)
         replica.advance(hint.mark)
         if replica.state.broken is not None or replica.state.damage or hint.sync_failed:

@@ -33,9 +33,8 @@ def go_on_behind(
     hint = open_hint(files, identity.seed, environment)
     journal = Journal(files, identity, hint)
     began = files.now()
-    append_lock = AppendLock(files.open_lock(paths.APPEND_LOCK), hint, environment)
     # Both: nobody takes damage for a failed sync, or a failed sync for damage.
-    with SyncLock(files.open_lock(paths.SYNC_LOCK), environment), append_lock:
+    with SyncLock(files, environment), AppendLock(files, hint, environment):
         mend_if_asked(files, journal, hint)  # what others failed to sync is not synced here
         replica = Replica(files, journal, indexed=True)
         replica.advance(hint.mark)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from kmq_storage import limits, paths
+from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import ClosedError
 from kmq_storage.format.identity import Identity
@@ -75,12 +75,10 @@ class LocalLog:
     def _begin(self) -> None:
         files, identity = self.files, self.identity
         self._hint = open_hint(files, identity.seed, self.environment)
-        lock = files.open_lock(paths.APPEND_LOCK)
-        append_lock = AppendLock(lock, self._hint, self.environment)
-        sync_lock = SyncLock(files.open_lock(paths.SYNC_LOCK), self.environment)
+        append_lock = AppendLock(files, self._hint, self.environment)
+        sync_lock = SyncLock(files, self.environment)
         journal = Journal(files, identity, self._hint)
-        locks = (append_lock, sync_lock)
-        self._mending = mending = Mending(files, journal, self._hint, locks, self.environment)
+        self._mending = mending = Mending(files, journal, self._hint, append_lock, sync_lock)
         self._sync = GroupSync(journal, self._hint, sync_lock, mending, self.environment)
         self._log = log = LogOnDisk(files, identity, self._hint, mending, self.environment)
         self._past = PastCommits(log)

@@ -1,14 +1,14 @@
-"""The append lock: wait a while, then say who has it; nothing is ever stolen."""
+"""The locks of a log: wait a while, then say who has it; nothing is ever stolen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from kmq_storage import limits
+from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import UnavailableError
 from kmq_storage.log.hint import Hint
-from kmq_storage.objects.files import Lock
+from kmq_storage.objects.files import Files, Lock
 
 #: The lock is held for some 100 microseconds at a time; a holder that died wakes nobody.
 _FIRST_PAUSE, _LONGEST_PAUSE = 10e-6, 500e-6
@@ -35,11 +35,11 @@ class GivenBack:
 class AppendLock:
     """The lock under which commits are written; who waits for it sleeps on the hint page."""
 
-    def __init__(self, lock: Lock, hint: Hint, environment: Environment) -> None:
-        self._lock = lock
+    def __init__(self, files: Files, hint: Hint, environment: Environment) -> None:
+        self._lock = files.open_lock(paths.APPEND_LOCK)
         self._hint = hint
         self._environment = environment
-        self.given_back = GivenBack(lock)
+        self.given_back = GivenBack(self._lock)
 
     @property
     def seems_free(self) -> bool:
@@ -109,10 +109,10 @@ class AppendLock:
 class SyncLock:
     """The sync lock, for who needs it before going on."""
 
-    def __init__(self, lock: Lock, environment: Environment) -> None:
-        self._lock = lock
+    def __init__(self, files: Files, environment: Environment) -> None:
+        self._lock = files.open_lock(paths.SYNC_LOCK)
         self._environment = environment
-        self.given_back = GivenBack(lock)
+        self.given_back = GivenBack(self._lock)
 
     def try_acquire(self) -> bool:
         """Take the lock if nobody has it."""

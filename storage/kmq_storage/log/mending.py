@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kmq_storage.environment import Environment
 from kmq_storage.errors import CommitOutcomeUnknownError, UnavailableError
 from kmq_storage.log.disk_errors import lost_commit
 from kmq_storage.log.hint import Hint
@@ -29,14 +28,14 @@ class Mending:
         files: Disk,
         journal: Journal,
         hint: Hint,
-        locks: tuple[AppendLock, SyncLock],
-        environment: Environment,
+        append_lock: AppendLock,
+        sync_lock: SyncLock,
     ) -> None:
         self._files = files
         self._journal = journal
         self._hint = hint
-        self._append_lock, self._sync_lock = locks
-        self._environment = environment
+        self._append_lock = append_lock
+        self._sync_lock = sync_lock
 
     def goes_on(self) -> bool:
         """Whether a sync failed, or may be failing now, and frames are about to be rewritten."""

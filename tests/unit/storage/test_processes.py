@@ -167,8 +167,7 @@ def test_a_forked_child_writes_and_reads_with_the_handle_it_inherited(tmp_path: 
 def test_a_child_forked_under_the_append_lock_does_not_hold_it(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)
-    lock = log.files.open_lock("locks/append.lock")
-    with AppendLock(lock, log._hint, SYSTEM):
+    with AppendLock(log.files, log._hint, SYSTEM):
         child = os.fork()
         if child == 0:
             time.sleep(30)
