@@ -8,7 +8,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from kmq_storage import paths
-from kmq_storage.format.frame import HEADER_BYTES, MAGIC, InvalidFrameError
+from kmq_storage.format.frame import HEADER_BYTES, MAGIC
 from kmq_storage.integrity.blank import first_mark
 from kmq_storage.integrity.frames import check_frame, marks
 from kmq_storage.integrity.report import Damage, Finding, Note
@@ -38,7 +38,7 @@ class LogFilesCheck:
         journal, cursor = self._journal, self._begin()
         while cursor.lsn < self._last:
             try:
-                frame, reason = self._try_next(cursor)
+                frame, reason = journal.try_next(cursor)
                 here = cursor if frame is not None else journal.try_locate(cursor)
                 found = None if frame is not None else journal.try_resync(cursor)
             except CollectedError:  # meanwhile: nobody needs any more what it began with
@@ -63,12 +63,6 @@ class LogFilesCheck:
         folder.look_again()
         return self._journal.start_of(folder.first_lsn())
 
-    def _try_next(self, cursor: Cursor) -> tuple[StoredFrame | None, str]:
-        try:
-            return self._journal.next_frame(cursor), "frames are missing"
-        except InvalidFrameError as error:
-            return None, str(error)
-
     def _between(self, cursor: Cursor, frame: StoredFrame) -> Iterator[Finding]:
         """A file is over where its successor begins: zeros, or what was written again there."""
         if not self._deep or frame.file == cursor.file or not cursor.position:
@@ -91,7 +85,7 @@ class LogFilesCheck:
 
     def _behind(self, end: Cursor) -> Iterator[Finding]:
         """Behind the last commit nothing counts: a torn tail, or what is being written now."""
-        if not self._deep or self._try_next(end)[0] is not None:
+        if not self._deep or self._journal.try_next(end)[0] is not None:
             return
         here = self._journal.try_locate(end)
         log = self._journal.folder.open(here.file)

@@ -84,10 +84,7 @@ def _of_disk(files: Disk, identity: Identity, known: int) -> Remains:
 def _of_frames(journal: Journal, first: int) -> Iterator[LeftCommit]:
     cursor = journal.start_of(first)
     while True:
-        try:
-            frame = journal.next_frame(cursor)
-        except InvalidFrameError:
-            frame = None
+        frame, _ = journal.try_next(cursor)
         if frame is None:
             found = journal.try_resync(cursor)
             if found is None:

@@ -120,6 +120,13 @@ class Journal:
             self.verify_batches(frame)
         return frame
 
+    def try_next(self, cursor: Cursor, *, whole: bool = False) -> tuple[StoredFrame | None, str]:
+        """As `next_frame`; where no frame proves itself, why."""
+        try:
+            return self.next_frame(cursor, whole=whole), "frames are missing"
+        except InvalidFrameError as error:
+            return None, str(error)
+
     def _is_blank(self, log: pa.Buffer, here: Cursor) -> bool:
         self._check_readable(log, here.file, here.position, HEADER_BYTES)
         return is_blank(log, here.position)

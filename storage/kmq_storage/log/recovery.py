@@ -15,7 +15,7 @@ from kmq_storage.log.checkpoint import starting_point
 from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Cursor, Journal, StoredFrame
-from kmq_storage.log.rewriting import try_next, write_again
+from kmq_storage.log.rewriting import write_again
 from kmq_storage.objects.disk import Disk
 
 
@@ -110,7 +110,7 @@ def _find_end(journal: Journal, start: Cursor) -> tuple[Cursor, int, set[str]]:
     """
     cursor, durable = start, start.lsn
     unproven: deque[tuple[Cursor, StoredFrame]] = deque()
-    while (frame := try_next(journal, cursor)) is not None:
+    while (frame := journal.try_next(cursor)[0]) is not None:
         durable = max(durable, frame.header.durable_lsn)
         unproven.append((cursor, frame))
         while unproven and unproven[0][1].header.lsn <= durable:
@@ -136,7 +136,7 @@ def look_beyond(journal: Journal, end: Cursor) -> tuple[int, int]:
             durable = max(durable, frame.header.durable_lsn)
             last = frame.header.lsn if _is_whole(journal, frame) else last
             cursor = frame.end
-            frame = try_next(journal, cursor)
+            frame, _ = journal.try_next(cursor)
     return durable, last
 
 

@@ -73,7 +73,7 @@ class Replica:
         while limit is None or self.cursor.lsn < limit:
             acknowledged = self.cursor.lsn < proven
             try:
-                frame, reason = self._try_next(whole=not acknowledged)
+                frame, reason = self.journal.try_next(self.cursor, whole=not acknowledged)
                 if frame is not None:
                     self._apply(frame)
                 elif not looked_again and (acknowledged or self.journal.folder.blind):
@@ -84,12 +84,6 @@ class Replica:
             except CollectedError:
                 self._start()  # from a newer checkpoint
                 looked_again = False
-
-    def _try_next(self, *, whole: bool) -> tuple[StoredFrame | None, str]:
-        try:
-            return self.journal.next_frame(self.cursor, whole=whole), "frames are missing"
-        except InvalidFrameError as error:
-            return None, str(error)
 
     def _apply(self, frame: StoredFrame) -> None:
         header, entries, end = frame.header, frame.entries(), frame.end

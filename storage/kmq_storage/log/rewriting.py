@@ -55,20 +55,12 @@ def _behind(journal: Journal, lsn: int) -> Cursor | None:
     """The place after a frame; None where damage hides it and the frame behind it, too."""
     cursor = journal.start_of(lsn + 1)
     while cursor.lsn < lsn:
-        frame = try_next(journal, cursor)
+        frame, _ = journal.try_next(cursor)
         found = (frame.end, frame) if frame else journal.try_resync(cursor)
         if found is None or found[0].lsn > lsn:
             return None
         cursor = found[0]
     return cursor
-
-
-def try_next(journal: Journal, cursor: Cursor) -> StoredFrame | None:
-    """The next frame, or None where there is none that proves itself."""
-    try:
-        return journal.next_frame(cursor)
-    except InvalidFrameError:
-        return None
 
 
 def _stage_again(journal: Journal, frame: StoredFrame) -> None:
