@@ -48,6 +48,10 @@ COLLECTED_FOLDER = "collected"
 CLOCK_FOLDER = "clock"
 PROBE_FOLDER = "probe"
 LOCK_FOLDER = "locks"
+#: Of files with an id of their own in their name, by which others refer to them: those of records,
+#: then what refers to these. In this order they are collected.
+ID_FOLDERS = (STAGED_FOLDER, SEGMENT_FOLDER, PAGE_FOLDER)
+ID_PREFIXES = tuple(f"{folder}/" for folder in ID_FOLDERS)
 HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"

@@ -23,9 +23,9 @@ def collects_orphans_without_a_word(patch: pytest.MonkeyPatch) -> None:
 
 
 def _by_age_alone(facts: Any, file: Any) -> bool:
-    if collect._is_in(facts.kept, file):
+    if facts.kept.has_file(file.path):
         return False
-    return bool(collect._is_in(facts.named, file) or file.modified <= facts.orphans_before)
+    return bool(facts.named.has_file(file.path) or file.modified <= facts.orphans_before)
 
 
 def never_begins_anew(patch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,6 @@ from kmq_storage.maintenance.pins import pins
 from kmq_storage.model import LogDamage
 from kmq_storage.objects.files import Files
 
-_FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
-
 
 def known_lsn(files: Files) -> int:
     """The highest LSN known to who began a file with records or a page, or keeps its state."""
@@ -24,7 +22,7 @@ def known_lsn(files: Files) -> int:
 
 
 def _begun(files: Files) -> Iterator[int]:
-    found = chain.from_iterable(map(files.walk, _FOLDERS))
+    found = chain.from_iterable(map(files.walk, paths.ID_FOLDERS))
     ids = (paths.try_file_id(file.path) for file in found)
     return (begun_at(file_id) for file_id in ids if file_id is not None)
 

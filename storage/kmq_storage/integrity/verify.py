@@ -30,11 +30,6 @@ from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.objects.files import Files
 
-#: Where files have ids, by which others refer to them.
-_REFERRED_TO = tuple(
-    f"{folder}/" for folder in (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
-)
-
 
 def verify(log: CommitLog, *, deep: bool = False) -> Report:
     """What is wrong with a store, beside any number of readers, writers and maintainers.
@@ -101,7 +96,7 @@ def unreferenced(files: Files, state: StoreState) -> list[str]:
         kept = None
     found = []
     for file in files.walk(""):
-        if not file.path.startswith(_REFERRED_TO):
+        if not file.path.startswith(paths.ID_PREFIXES):
             is_known = paths.is_named(file.path)
         else:
             file_id = paths.try_file_id(file.path)

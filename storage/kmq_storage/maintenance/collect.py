@@ -38,8 +38,6 @@ from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
 from kmq_storage.objects.files import Files, FoundFile
 
-#: In this order they go.
-_FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER)
 #: Here only what a process left that died while it wrote.
 _NAMED_OTHERWISE = (paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
 
@@ -116,11 +114,11 @@ class CollectFacts:
 
     def goes(self, file: FoundFile) -> bool:
         """Whether nobody needs this file, now or later."""
-        if _is_in(self.kept, file):
+        if self.kept.has_file(file.path):
             return False
         # A checkpoint that is older than the oldest retained one does no harm without its pages.
         limit = self.roots.retained[-1].lsn if _is_page(file) else self.condemned
-        return _is_in(self.named, file) or (self._is_old(file) and _begun_at(file) < limit)
+        return self.named.has_file(file.path) or (self._is_old(file) and _begun_at(file) < limit)
 
     def to_condemn(self) -> int:
         """What the log must condemn so that all old files go that no commit named; 0 if it has."""
@@ -130,7 +128,7 @@ class CollectFacts:
             if self._is_old(file)
             and not _is_page(file)
             and self.condemned <= _begun_at(file) <= self.lsn
-            and not _is_in(self.kept, file)
+            and not self.kept.has_file(file.path)
         )
         return max(waiting, default=0)
 
@@ -145,11 +143,6 @@ def plan_collect(facts: CollectFacts) -> CollectPlan:
     files = tuple(file for file in facts.files if facts.goes(file))
     first_lsn = min(facts.kept.lowest_log_file(), floor + 1) if floor else None
     return CollectPlan(files, first_lsn, facts.roots.dropped, facts.to_condemn())
-
-
-def _is_in(references: References, file: FoundFile) -> bool:
-    file_id = paths.try_file_id(file.path)
-    return file_id is not None and references.has(file_id)
 
 
 def _begun_at(file: FoundFile) -> int:
@@ -261,7 +254,7 @@ def _facts(
     for commit in log.commits(None):
         file_ids = filter(None, map(named_file, commit.entries))
         (named if commit.lsn <= roots.floor else kept).add_ids(file_ids)
-    found = [file for folder in _FOLDERS for file in files.walk(folder)]
+    found = [file for folder in paths.ID_FOLDERS for file in files.walk(folder)]
     # A bucket has whole commits below the log's folder: to list them all would find nothing.
     others = _NAMED_OTHERWISE if log.is_remote else (paths.LOG_FOLDER, *_NAMED_OTHERWISE)
     found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]

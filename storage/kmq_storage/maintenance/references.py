@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import LOG, PageRef
 from kmq_storage.log.manifest import Manifest
@@ -78,6 +79,11 @@ class References:
     def has(self, file_id: bytes) -> bool:
         """Whether a file is among them."""
         return self.has_all(np.array([_word(file_id)], np.uint64))
+
+    def has_file(self, path: str) -> bool:
+        """Whether a file is among them, by the id in its name."""
+        file_id = paths.try_file_id(path)
+        return file_id is not None and self.has(file_id)
 
     def has_all(self, words: npt.NDArray[np.uint64]) -> bool:
         """Whether all of some files are, by the first 8 bytes of their ids."""

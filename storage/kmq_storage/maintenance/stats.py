@@ -32,14 +32,14 @@ def _stats(log: CommitLog) -> StoreStats:
     live = references_of(log.files, state)
     shared = _shared_with_clones(log.files, found["staged"] + found["segments"])
     for kind in ("staged", "segments"):
-        used = [file for file in log.files.walk_shared(_KINDS[kind]) if _is_live(file, live)]
+        used = [file for file in log.files.walk_shared(_KINDS[kind]) if live.has_file(file.path)]
         found[kind] += used
         shared += used
     garbage = [
         file
         for kind in ("staged", "segments", "pages")
         for file in found[kind]
-        if not _is_live(file, live)
+        if not live.has_file(file.path)
     ]
     topics, damage = state.topics.values(), log_damage(state)
     return StoreStats(
@@ -57,17 +57,12 @@ def _stats(log: CommitLog) -> StoreStats:
     )
 
 
-def _is_live(file: FoundFile, live: References) -> bool:
-    file_id = paths.try_file_id(file.path)
-    return file_id is not None and live.has(file_id)
-
-
 def _shared_with_clones(files: Files, found: list[FoundFile]) -> list[FoundFile]:
     """Files with a name in another store, and those that a clone reads here."""
     kept = References(files)
     for _, record in clone_records(files):
         kept.add_ids(record.file_ids)
-    return [file for file in found if file.names > 1 or _is_live(file, kept)]
+    return [file for file in found if file.names > 1 or kept.has_file(file.path)]
 
 
 def _bytes(files: list[FoundFile]) -> int:

@@ -25,7 +25,6 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.mapping import brought_in, mapped_file
 
-_KEPT = tuple(f"{each}/" for each in (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER, paths.PAGE_FOLDER))
 #: Checksum of what follows, bytes of the whole object; then the part of it.
 _HEADER = struct.Struct("<IxxxxQ")
 #: When there is no room, this share of the limit is made free.
@@ -51,7 +50,7 @@ class CacheFolder:
 
     def get(self, part: Part) -> Fetched | None:
         """A part that is here and whole."""
-        if not part[0].startswith(_KEPT):
+        if not part[0].startswith(paths.ID_PREFIXES):
             return None
         path = self._path(part)
         try:
@@ -72,7 +71,7 @@ class CacheFolder:
     def put(self, part: Part, fetched: Fetched) -> None:
         """Keep a part, if there is room on the disk."""
         size = _HEADER.size + fetched.data.size
-        if not part[0].startswith(_KEPT) or size > self._max_bytes:
+        if not part[0].startswith(paths.ID_PREFIXES) or size > self._max_bytes:
             return
         with suppress(OSError):
             self._write(self._path(part), fetched, size)
