@@ -144,11 +144,11 @@ def _binding(
     if isinstance(start, str):
         return BindEntry(queue.id, found.id, start)
     firsts = offsets_for_time(log, topic, start)
-    starts = [
-        part.end if firsts[number] is None else firsts[number]
+    starts = (
+        part.end if (first := firsts[number]) is None else first
         for number, part in enumerate(found.parts)
-    ]
-    return BindEntry(queue.id, found.id, tuple(first or 0 for first in starts))
+    )
+    return BindEntry(queue.id, found.id, tuple(starts))
 
 
 def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
@@ -165,16 +165,8 @@ def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
 def delete_queue(log: CommitLog, name: str) -> None:
     """Delete a queue with what was sent to it; the topics it read stay."""
     queue = log.refresh().queues.named(check_name("queue", name, is_new=False))
-    log.commit(
-        [
-            Unit(
-                (
-                    QueueEntry(queue.id, name, None),
-                    TopicEntry(queue.id, queue_log(name), 0, {}),
-                )
-            )
-        ]
-    )
+    own_log = TopicEntry(queue.id, queue_log(name), 0, {})
+    log.commit([Unit((QueueEntry(queue.id, name, None), own_log))])
     log.refresh()
 
 

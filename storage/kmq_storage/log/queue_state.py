@@ -143,9 +143,7 @@ class Queue:
 
     def looks(self, key: Key) -> bool:
         """Whether records of a partition have to be looked at before anybody gets them."""
-        if self.settings.order == "key":
-            return True
-        return self.has_filter(key)
+        return self.settings.order == "key" or self.has_filter(key)
 
     def has_filter(self, key: Key) -> bool:
         """Whether a filter refuses records of a partition that nobody looked at yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kmq_storage.errors import FormatVersionError, NotFoundError
@@ -11,6 +12,7 @@ from kmq_storage.format.queue_entries import (
     AnswerEntry,
     BindEntry,
     LookEntry,
+    QueueChange,
     QueueEntry,
     ScheduleEntry,
     SealedSlipAcquireEntry,
@@ -75,66 +77,33 @@ class Queues:
 
     def rules(self) -> Mapping[type, Callable[[Any, int, int], None]]:
         """What is done for each kind of entry."""
-        return {
-            QueueEntry: self.apply_queue,
-            BindEntry: self.apply_bind,
-            ScheduleEntry: self.apply_schedule,
-            LookEntry: self.apply_look,
-            AcquireEntry: self.apply_acquire,
-            AnswerEntry: self.apply_answer,
-            SlipAcquireEntry: self.apply_acquire,
-            SealedSlipAcquireEntry: self.apply_acquire,
-            SlipAnswerEntry: self.apply_slip,
+        told: Mapping[type, Callable[[Queue, Any], None]] = {
+            BindEntry: _bind,
+            ScheduleEntry: _schedule,
+            LookEntry: Queue.apply_look,
+            AcquireEntry: Queue.apply_acquire,
+            AnswerEntry: Queue.apply_answer,
+            SlipAcquireEntry: Queue.apply_acquire,
+            SealedSlipAcquireEntry: Queue.apply_acquire,
+            SlipAnswerEntry: Queue.apply_slip,
         }
+        of_queue = {kind: partial(self._tell, apply) for kind, apply in told.items()}
+        return {QueueEntry: self._apply_queue, **of_queue}
 
-    def apply_queue(self, entry: QueueEntry, lsn: int, time: int) -> None:
-        """A queue was made or deleted."""
+    def _tell(
+        self, apply: Callable[[Queue, Any], None], entry: QueueChange, lsn: int, time: int
+    ) -> None:
+        """Have a queue know of an entry, unless it was deleted meanwhile."""
+        queue = self._by_id.get(entry.queue_id)
+        if queue is not None:
+            apply(queue, entry)
+
+    def _apply_queue(self, entry: QueueEntry, lsn: int, time: int) -> None:
         if entry.settings is not None:
             settings = queue_settings_of(entry.name, entry.settings)
             self.add(Queue(entry.queue_id, entry.name, settings))
         else:
             self._remove(entry.queue_id)
-
-    def apply_bind(self, entry: BindEntry, lsn: int, time: int) -> None:
-        """A queue reads a topic, or no more."""
-        queue = self._by_id.get(entry.queue_id)
-        if queue is None:
-            return
-        if entry.starts is None:
-            queue.unbind(entry.topic_id)
-        else:
-            assert not isinstance(entry.starts, str), "bound"
-            queue.bind(entry.topic_id, entry.starts, entry.filter)
-
-    def apply_look(self, entry: LookEntry, lsn: int, time: int) -> None:
-        """Records were looked at."""
-        queue = self._by_id.get(entry.queue_id)
-        if queue is not None:
-            queue.apply_look(entry)
-
-    def apply_schedule(self, entry: ScheduleEntry, lsn: int, time: int) -> None:
-        """Records that were sent to a queue are special."""
-        queue = self._by_id.get(entry.queue_id)
-        if queue is not None:
-            queue.apply_schedule(entry.base_offset, entry.schedules)
-
-    def apply_acquire(self, entry: AcquireEntry, lsn: int, time: int) -> None:
-        """A receiver holds records."""
-        queue = self._by_id.get(entry.queue_id)
-        if queue is not None:
-            queue.apply_acquire(entry)
-
-    def apply_answer(self, entry: AnswerEntry, lsn: int, time: int) -> None:
-        """Records were answered."""
-        queue = self._by_id.get(entry.queue_id)
-        if queue is not None:
-            queue.apply_answer(entry)
-
-    def apply_slip(self, entry: SlipAnswerEntry, lsn: int, time: int) -> None:
-        """What a receiver noted was committed."""
-        queue = self._by_id.get(entry.queue_id)
-        if queue is not None:
-            queue.apply_slip(entry)
 
     def forget_topic(self, topic_id: bytes) -> None:
         """A topic was deleted."""
@@ -145,6 +114,18 @@ class Queues:
         """The records of a partition before an offset are not there any more."""
         for queue in self:
             queue.trim((topic_id, partition), start)
+
+
+def _schedule(queue: Queue, entry: ScheduleEntry) -> None:
+    queue.apply_schedule(entry.base_offset, entry.schedules)
+
+
+def _bind(queue: Queue, entry: BindEntry) -> None:
+    if entry.starts is None:
+        queue.unbind(entry.topic_id)
+    else:
+        assert not isinstance(entry.starts, str), "bound"
+        queue.bind(entry.topic_id, entry.starts, entry.filter)
 
 
 def queue_settings_of(queue: str, members: Mapping[str, Any]) -> QueueSettings:
