@@ -5,6 +5,8 @@ A state with damage has none: the commits that show the damage could be dropped 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kmq_storage.errors import CorruptionError
 from kmq_storage.log.checkpoint import reaches, write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
@@ -20,15 +22,28 @@ def checkpoint(log: CommitLog) -> CheckpointReport:
 
     CorruptionError while there is damage: it would be forgotten with the commits that show it.
     """
+    return _trying(log, _written_unless_there)
+
+
+def new_checkpoint(log: CommitLog) -> CheckpointReport:
+    """Write a checkpoint, once more if there is one; CorruptionError as of `checkpoint`."""
+    return _trying(log, _written)
+
+
+def _trying(log: CommitLog, write: Callable[[CommitLog], CheckpointReport]) -> CheckpointReport:
     check_writable(log.files)
     with translated(log.files.url):
-        return trying_again(lambda: _checkpoint(log))
+        return trying_again(lambda: write(log))
 
 
-def _checkpoint(log: CommitLog) -> CheckpointReport:
+def _written_unless_there(log: CommitLog) -> CheckpointReport:
     state = log.refresh()
     if log_damage(state) is None and reaches(log.files, state.lsn):
         return CheckpointReport(state.lsn)  # without a look at all topics that there are
+    return _written(log)
+
+
+def _written(log: CommitLog) -> CheckpointReport:
     began = log.files.now()
     state, cursor = log.snapshot()  # which syncs first
     check_undamaged(state)

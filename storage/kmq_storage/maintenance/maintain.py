@@ -12,7 +12,7 @@ from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.moving import planning
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.maintenance.checkpointing import check_undamaged, checkpoint
+from kmq_storage.maintenance.checkpointing import check_undamaged, new_checkpoint
 from kmq_storage.maintenance.collect import collect, has_dropped_roots
 from kmq_storage.maintenance.compact import (
     compact_keys,
@@ -139,7 +139,7 @@ def finish(
         newest = next((lsn for lsn, _ in checkpoints(log.files)), 0)
         behind = log.refresh().lsn - newest
         due = behind >= limits.CHECKPOINT_COMMITS or (laid_out and behind > 0)
-        written = checkpoint(log) if due else CheckpointReport(newest)
+        written = new_checkpoint(log) if due else CheckpointReport(newest)
         if due or has_dropped_roots(log.files, grace):
             return written, collect(log, grace=grace)
         return written, CollectReport()
