@@ -134,7 +134,7 @@ def _build(source: CommitLog, target: Disk | BucketFiles, sharing: Sharing) -> _
     if not state.lsn:
         return _Built(0, (), ())
     for queue in state.queues:  # slips are not copied
-        tell_noted(source.files, queue)  # type: ignore[arg-type]
+        tell_noted(source.files, queue)
     copied = tuple(_copy_unsealed(source, target, state))
     here = Cursor(state.lsn, cursor.chain, cursor.time, state.lsn + 1, 0)
     root, _ = write_pages(target, state, here, source.environment.new_uuid)

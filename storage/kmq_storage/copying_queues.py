@@ -24,7 +24,7 @@ def queues_of(source: CommitLog) -> list[Queue]:
     """The queues of a store as they are now, with what receivers noted and nobody committed yet."""
     found = [copied(queue) for queue in source.state.queues]
     for queue in found:
-        tell_noted(source.files, queue)  # type: ignore[arg-type]
+        tell_noted(source.files, queue)
     return found
 
 

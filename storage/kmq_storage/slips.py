@@ -42,6 +42,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import Files
 
 #: So long a file is used (seconds): long before anybody takes it for one that was left.
 _USED = limits.ORPHAN_AGE / 8
@@ -49,17 +50,22 @@ _TAKEN_OVER = 0
 _LOGGER = logging.getLogger(__name__)
 
 
-def boot_of(disk: Disk) -> int:
+def boot_of(files: Files) -> int:
     """Differs after every start of the machine, which may have lost what was noted before."""
-    return checksum(disk.boot_id().encode())
+    return checksum(_disk(files).boot_id().encode())
 
 
-class Page:
+def _disk(files: Files) -> Disk:
+    """In buckets there are no slips: who shares memory shares a disk."""
+    return files  # type: ignore[return-value]
+
+
+class SlipPage:
     """The words of one slip, which prove themselves (`format.slip_words`)."""
 
-    def __init__(self, disk: Disk, slip_id: bytes) -> None:
+    def __init__(self, files: Files, slip_id: bytes) -> None:
         self.id = slip_id
-        self._words = disk.open_words(paths.slip_file(slip_id), WORDS)
+        self._words = _disk(files).open_words(paths.slip_file(slip_id), WORDS)
         self._seals = SlipWords(slip_id)
 
     def take_over(self, slip: Slip) -> None:
@@ -76,13 +82,13 @@ class Page:
         return read(slip.round, places, groups)
 
 
-class OwnPage(Page):
+class OwnPage(SlipPage):
     """The slip of a receiver, which uses it again and again."""
 
     def __init__(self, log: CommitLog) -> None:
-        super().__init__(log.files, log.environment.new_uuid().bytes)  # type: ignore[arg-type]
+        super().__init__(log.files, log.environment.new_uuid().bytes)
         self._files = log.files
-        self.boot = boot_of(log.files)  # type: ignore[arg-type]
+        self.boot = boot_of(log.files)
         self._monotonic = log.environment.monotonic
         self._since = self._monotonic()
         self._round = 0
@@ -175,14 +181,14 @@ def place_of(runs: Iterable[Run], key: Key, offset: int) -> int:
 
 
 def ending(
-    log: CommitLog, queue_id: bytes, page: Page, slip: Slip, by: int = BY_OWNER
+    log: CommitLog, queue_id: bytes, page: SlipPage, slip: Slip, by: int = BY_OWNER
 ) -> SlipAnswerEntry:
     """What is to be committed of a slip that nobody notes anything on any more."""
     runs = [] if by == TAKING_OVER else noted(page, slip)
     return SlipAnswerEntry(queue_id, ACK, log.now_us(), 0, tuple(runs), page.id, slip.round, by)
 
 
-def noted(page: Page, slip: Slip) -> list[Run]:
+def noted(page: SlipPage, slip: Slip) -> list[Run]:
     """The records of a round that are provably done; a warning tells of those nobody can tell of.
 
     They come again: a note that was damaged never counts.
@@ -198,10 +204,10 @@ def noted(page: Page, slip: Slip) -> list[Run]:
     return picked(slip.runs, notes.done)
 
 
-def tell_noted(disk: Disk, queue: Queue) -> None:
+def tell_noted(files: Files, queue: Queue) -> None:
     """Have a copy of a queue's state say what receivers noted and nobody committed yet."""
     for slip_id, slip in list(queue.slips.items()):
-        runs = tuple(noted(Page(disk, slip_id), slip))
+        runs = tuple(noted(SlipPage(files, slip_id), slip))
         ids = (slip_id, slip.round, TAKEN_OVER)
         queue.apply_slip(SlipAnswerEntry(queue.id, ACK, 0, 0, runs, *ids))
 
@@ -212,11 +218,11 @@ def take_over_ended(log: CommitLog, queue: Queue) -> None:
         return
     for slip_id, slip in queue.ended_slips(log.now_us()):
         with suppress(ConflictError, NotFoundError):  # others were faster, or deleted the queue
-            take_over(log, queue.id, Page(log.files, slip_id), slip)  # type: ignore[arg-type]
+            take_over(log, queue.id, SlipPage(log.files, slip_id), slip)
         log.refresh()
 
 
-def take_over(log: CommitLog, queue_id: bytes, page: Page, slip: Slip) -> None:
+def take_over(log: CommitLog, queue_id: bytes, page: SlipPage, slip: Slip) -> None:
     """Commit what is noted on a slip, which its receiver uses never again.
 
     ConflictError when somebody else does so.
@@ -227,7 +233,7 @@ def take_over(log: CommitLog, queue_id: bytes, page: Page, slip: Slip) -> None:
     log.commit([Unit((ending(log, queue_id, page, slip, TAKEN_OVER),))])
 
 
-def counted(log: CommitLog, page: Page, slip: Slip, places: set[int], since: int) -> bool:
+def counted(log: CommitLog, page: SlipPage, slip: Slip, places: set[int], since: int) -> bool:
     """Whether notes count that were made when somebody took over; `since`: an LSN before."""
     for commit in log.commits(since):
         for entry in commit.entries:

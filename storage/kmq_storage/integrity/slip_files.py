@@ -14,7 +14,7 @@ from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.log.state import StoreState
-from kmq_storage.slips import Page, boot_of, picked, take_over
+from kmq_storage.slips import SlipPage, boot_of, picked, take_over
 
 _BYTES = 8 * WORDS
 _AGAIN = "what can't be proven comes again, though some may have been acknowledged"
@@ -32,7 +32,7 @@ def end_damaged(log: CommitLog) -> Iterator[str]:
     for queue, slip_id, slip in list(_open_rounds(log.refresh())):
         if _is_damaged(log, queue, slip_id, slip):
             with suppress(ConflictError):  # its receiver was faster, or somebody else
-                take_over(log, queue.id, Page(log.files, slip_id), slip)  # type: ignore[arg-type]
+                take_over(log, queue.id, SlipPage(log.files, slip_id), slip)
             yield f"{paths.slip_file(slip_id)}: what it proves was committed; {_AGAIN}"
 
 
@@ -54,7 +54,7 @@ def _is_damaged(log: CommitLog, queue: Queue, slip_id: bytes, slip: Slip) -> boo
 def _check(log: CommitLog, slip_id: bytes, slip: Slip) -> Iterator[Finding]:
     file, disk = paths.slip_file(slip_id), log.files
     #: Zeros are what a power cut leaves of what never came to disk.
-    lost = slip.boot not in (None, boot_of(disk))  # type: ignore[arg-type]
+    lost = slip.boot not in (None, boot_of(disk))
     try:
         contents = disk.read(file)
     except FileNotFoundError:

@@ -16,7 +16,7 @@ from kmq_storage import slips
 from kmq_storage.format.slip_words import PLACES, Notes, SlipWords
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.objects.local import LocalDisk
-from kmq_storage.slips import OwnPage, Page, boot_of
+from kmq_storage.slips import OwnPage, SlipPage, boot_of
 from tests.damage import test_slips as test_damaged
 from tests.data.make_golden_sealed_slips import make
 from tests.support.clock import Clock
@@ -33,7 +33,7 @@ def counts_every_note(patch: pytest.MonkeyPatch) -> None:
 
 def takes_over_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """Who takes over says so in the log, and not on the slip."""
-    patch.setattr(Page, "take_over", lambda *_: None)
+    patch.setattr(SlipPage, "take_over", lambda *_: None)
 
 
 def hands_out_what_is_noted(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from kmq_storage.format.queue_entries import Run
 from kmq_storage.format.slip_words import GROUPS, PLACES, ROUNDS, WORDS, Notes, SlipWords
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_state import Slip
-from kmq_storage.slips import OwnPage, Page
+from kmq_storage.slips import OwnPage, SlipPage
 from tests.support.storage import open_folder
 
 FIRST, SECOND = SlipWords(bytes(range(16))), SlipWords(bytes(range(16, 32)))
@@ -147,7 +147,7 @@ def test_killed_before_any_store_all_or_none_is_noted(
             assert page.note(places, slip.round, 1)
         except _KilledError:
             died = True
-        found = Page(log.files, page.id).notes(slip)  # type: ignore[arg-type]
+        found = SlipPage(log.files, page.id).notes(slip)
         assert found == Notes(set() if died else set(places), set())
         if not died:
             break
@@ -200,7 +200,7 @@ def test_after_a_power_cut_only_what_was_acknowledged_counts_and_groups_whole(
     file = tmp_path / "store" / paths.slip_file(machine.page.id)
     for _ in range(60):
         file.write_bytes(np.array(machine.cut_power(), "<u8").tobytes())
-        page = Page(log.files, machine.page.id)  # type: ignore[arg-type]
+        page = SlipPage(log.files, machine.page.id)
         for number, acks in machine.acked.items():
             done = page.notes(_slip(number)).done
             assert done == set().union(*(ack for ack in acks if ack <= done))

@@ -15,7 +15,7 @@ import kmq_spark as kmq
 from kmq_spark.client import queue, queue_ahead
 from kmq_spark.client.opening import open_store
 from kmq_storage import paths
-from kmq_storage.slips import OwnPage, Page
+from kmq_storage.slips import OwnPage, SlipPage
 from tests.support.clock import Clock
 from tests.support.interruption import Interruption
 from tests.support.processes import exit_codes, start_python
@@ -337,7 +337,7 @@ def test_who_was_taken_over_goes_on_with_a_slip_of_another_name(
     assert other.stats().acked == RECORDS
 
 
-def _spoil(page: Page, index: int) -> None:
+def _spoil(page: SlipPage, index: int) -> None:
     page._words.store(index, page._words.load(index) ^ 1 << 33)
 
 
