@@ -13,7 +13,7 @@ from kmq_spark.client.reading import Bound, plan_read
 from kmq_spark.client.record_columns import public_batches, public_schema
 from kmq_spark.client.values import MEMBERS, Headers, Properties, checked_extras, to_bytes
 from kmq_spark.errors import InvalidRequestError
-from kmq_storage.format.matching import Pair, Wanted
+from kmq_storage.format.matching import Pair, WantedRecords
 from kmq_storage.groups import check_idle, committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.scan import Slice
@@ -120,11 +120,11 @@ def _target(log: CommitLog, topic: str | None, queue: str | None) -> str:
 
 def wanted_of(
     key: bytes | str | None, headers: Headers | None, properties: Properties | None
-) -> Wanted:
+) -> WantedRecords:
     """What to look for; InvalidRequestError names what no record can have."""
     checked = checked_extras(headers, properties, None, None)
     headers, facts = checked.headers or (), checked.properties or ()
-    return Wanted(
+    return WantedRecords(
         None if key is None else to_bytes("key", key),
         tuple(map(Pair, headers[::2], headers[1::2])),
         tuple(
@@ -137,7 +137,7 @@ def wanted_of(
 def found(
     log: CommitLog,
     name: str,
-    wanted: Wanted,
+    wanted: WantedRecords,
     bounds: tuple[Bound, Bound],
     limit: int | None = None,
     *,

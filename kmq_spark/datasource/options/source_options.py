@@ -33,7 +33,7 @@ from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.store_url import beside, storage_options
 from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.keyed.wanted import Wanted
+from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.objects.urls import absolute
 
 #: What `startingOffsetsByTimestampStrategy` says of a partition without a record that late.
@@ -61,7 +61,7 @@ class SourceOptions:
     #: The columns that are read, in this order; None for all.
     columns: tuple[str, ...] | None = None
     #: Of keyed topics: the queues that are read; None for all.
-    queues: Wanted | None = None
+    queues: WantedQueues | None = None
     include_headers: bool = False
     include_properties: bool = False
     #: For typed topics: where each record stands, beside its own columns.

@@ -17,7 +17,7 @@ from kmq_spark.datasource.options.known_options import NO_TABLES
 from kmq_spark.datasource.refusal import refuse
 from kmq_spark.datasource.store_url import with_storage_options
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.keyed.wanted import Wanted
+from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.names import check_name, nearest
 from kmq_storage.objects.urls import absolute
 
@@ -138,7 +138,7 @@ def columns(given: Given, option: str) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def queues(given: Given, option: str) -> Wanted | None:
+def queues(given: Given, option: str) -> WantedQueues | None:
     """Names of queues, and beginnings of names, which end with a star; None when not given.
 
     With commas between them; in a JSON array each is a name as it stands, or in base64.
@@ -153,12 +153,12 @@ def queues(given: Given, option: str) -> Wanted | None:
             refuse(
                 option, text, 'a JSON array of names of queues such as ["a, b", {"base64": "/w=="}]'
             )
-        return Wanted(tuple(names))
+        return WantedQueues(tuple(names))
     words = [utf8(each.strip()) for each in text.split(",")]
     if b"" in words:
         refuse(option, text, "names of queues, or beginnings such as user/*, with commas between")
     prefixes = tuple(each[:-1] for each in words if each.endswith(b"*"))
-    return Wanted(tuple(each for each in words if not each.endswith(b"*")), prefixes)
+    return WantedQueues(tuple(each for each in words if not each.endswith(b"*")), prefixes)
 
 
 def _queue_name(element: Any) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from kmq_storage.log.spread import Spread, runs_of
+from kmq_storage.log.spread import Spread, firsts_and_lasts
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,7 +42,7 @@ class Pieces:
 
         They are made in the memory of the spread, which is nobody else's from then on.
         """
-        first, last = runs_of(spread.owners)
+        first, last = firsts_and_lasts(spread.owners)
         starts, ends, read = spread.bases, spread.ends, spread.bytes
         cut = np.append(first, last)
         whole = ends[cut] - starts[cut]
@@ -85,7 +85,7 @@ class Pieces:
         totals = np.bincount(self.owners, self.bytes)
         counts = np.maximum(np.ceil(totals / share_of(most)), 1).astype(np.int64)
         fine = self._finer(most // (2 * _TASK_SHARE))
-        first, _ = runs_of(fine.owners)
+        first, _ = firsts_and_lasts(fine.owners)
         return np.concatenate(fine._runs(first, counts[fine.owners[first]]))
 
     def _finer(self, largest: int) -> Pieces:
@@ -124,14 +124,14 @@ class Pieces:
         found = middles.searchsorted(shares)
         tasks = _distinct(np.clip(found, first[groups], behind[groups]))
         tasks = tasks[tasks < count]
-        begins = _distinct(np.sort(np.append(tasks, runs_of(self.owners)[0])))
+        begins = _distinct(np.sort(np.append(tasks, firsts_and_lasts(self.owners)[0])))
         last = np.append(begins[1:], count) - 1
         parts = np.stack((self.owners[begins], self.starts[begins], self.ends[last]), axis=1)
         return np.split(parts, begins.searchsorted(tasks[1:]))
 
 
 def _distinct(numbers: Numbers) -> Numbers:
-    return numbers[runs_of(numbers)[0]]
+    return numbers[firsts_and_lasts(numbers)[0]]
 
 
 def share_of(most: int) -> int:

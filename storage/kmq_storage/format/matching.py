@@ -37,7 +37,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRecords:
     """A record that is looked for: all of this holds for it. Nothing holds for each."""
 
     key: bytes | None = None

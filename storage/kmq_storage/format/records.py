@@ -32,6 +32,8 @@ COMPACTED = 0x4000
 RUN = 0x2000
 #: What the batches of a segment have.
 SEALED = OFFSET | KEY | HEADERS | PROPERTIES
+#: What tells the queue of a record of a keyed topic, and whether it is a message.
+TELLING = frozenset({"key", "value"})
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

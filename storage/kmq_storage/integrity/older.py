@@ -8,7 +8,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import LOG, Key, Row
 from kmq_storage.integrity.report import Damage, Finding
-from kmq_storage.integrity.rows import MISSING, by_file, check_place
+from kmq_storage.integrity.rows import MISSING, by_file, check_file
 from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.manifest import Manifest
@@ -69,7 +69,7 @@ def _check(
         topic = topics.topic_by_id(key[0])
         assert topic is not None, "a checkpoint has the topics of its rows"
         for same in by_file(rows):
-            yield from check_place(files, topic, key[1], same, deep=deep)
+            yield from check_file(files, topic, key[1], same, deep=deep)
 
 
 def _unknown(

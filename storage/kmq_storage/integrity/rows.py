@@ -7,13 +7,14 @@ from functools import partial
 from itertools import groupby
 
 from kmq_storage import paths
+from kmq_storage.cutting import cut
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.manifest import STAGED, Row
 from kmq_storage.integrity.batches import check_chunk
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.integrity.segment_files import check_segment
 from kmq_storage.integrity.staged_files import check_staged
-from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.offset_index import OffsetIndex, outside
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.state import StoreState
@@ -72,9 +73,7 @@ class PartitionCheck:
         try:
             for rows in by_file(self._index.rows(self._part.start, end)):
                 yield from self._covered_until(rows)
-                yield from check_place(
-                    self._files, self._topic, self._number, rows, deep=self._deep
-                )
+                yield from check_file(self._files, self._topic, self._number, rows, deep=self._deep)
                 self._position = max(self._position, rows[-1].end_offset)
         except FormatVersionError:
             raise
@@ -95,19 +94,15 @@ class PartitionCheck:
 
     def _uncovered(self, start: int, end: int) -> Iterator[Finding]:
         """Offsets that no row names, and no gap or hole explains."""
-        known = [(gap.start, gap.end) for gap in self._index.gaps]
-        known += [(hole.start, hole.end) for hole in self._index.holes]
-        for known_start, known_end in [*sorted(known), (end, end)]:
-            if start < min(known_start, end):
-                reason = "the manifest names no file for these offsets"
-                yield self._damage(paths.CHECKPOINT_FOLDER, start, min(known_start, end), reason)
-            start = max(start, known_end)
+        reason = "the manifest names no file for these offsets"
+        for span in outside([*self._index.gaps, *self._index.holes], start, end):
+            yield self._damage(paths.CHECKPOINT_FOLDER, *span, reason)
 
     def _damage(self, file: str, start: int, end: int, reason: str) -> Damage:
         return Damage(file, self._topic.name, self._number, start, end, reason)
 
 
-def check_place(
+def check_file(
     files: Files, topic: Topic, number: int, rows: list[Row], *, deep: bool
 ) -> Iterator[Finding]:
     """What is wrong with the file of some neighbouring rows, as far as they name it."""
@@ -143,14 +138,7 @@ def _runs_up_to(files: Files, topic: Topic, offset: int) -> list[RunIndex]:
 def by_file(rows: Iterable[Row]) -> Iterator[list[Row]]:
     """Neighbouring rows of one file together."""
     for _, same in groupby(rows, key=lambda row: (row.kind, row.file)):
-        run: list[Row] = []
-        for row in same:
-            run.append(row)
-            if len(run) == _TOGETHER:
-                yield run
-                run = []
-        if run:
-            yield run
+        yield from cut(same, lambda _: 1, _TOGETHER)
 
 
 def still_missing(state: StoreState, damage: Damage) -> bool:

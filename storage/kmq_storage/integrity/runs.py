@@ -19,7 +19,7 @@ from kmq_storage.integrity.batches import stored_batch
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex, counts_in
-from kmq_storage.log.runs import Run, run_offsets
+from kmq_storage.log.runs import RunByOffset, run_offsets
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Segment
@@ -139,6 +139,6 @@ def slices_of_run(
     reader: ChunkReader, segment: Segment, whole: Sequence[Chunk], topic: Topic, partition: int
 ) -> Iterator[Slice]:
     """The records of these batches of a run."""
-    run = Run([reader.stored(chunk, topic.layout()) for chunk in whole])
+    run = RunByOffset([reader.stored(chunk, topic.layout()) for chunk in whole])
     start, end = segment.base_offset, segment.end_offset
     yield Slice(topic.name, partition, start, run.between(start, end, dense=False), end)

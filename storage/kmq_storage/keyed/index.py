@@ -20,7 +20,7 @@ from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of
 from kmq_storage.format.queue_table import grouped
-from kmq_storage.format.records import keys_of, tombstones_of
+from kmq_storage.format.records import TELLING, keys_of, tombstones_of
 from kmq_storage.keyed.parts import Parts
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.log.commit_log import CommitLog
@@ -33,8 +33,6 @@ from kmq_storage.model import Place
 #: Queues and offsets of records.
 _Places: TypeAlias = "tuple[pa.Array, Numbers]"
 
-#: What tells the queue of a record, and whether it is a message.
-_INDEXED = frozenset({"key", "value"})
 _SCAN_ROWS = 65_536
 #: Rows that are sorted at a time, and bytes of their names: one column has less than 2 GiB.
 _SORTED_ROWS, _SORTED_BYTES = 1 << 20, 1 << 30
@@ -275,7 +273,7 @@ def readable(
     log: CommitLog, reader: ChunkReader, topic: Topic, span: tuple[int, int]
 ) -> Iterator[Slice]:
     """Keys and values in [start, end); what was cut out by a repair is passed over."""
-    layout, (at, end) = topic.layout(_INDEXED), span
+    layout, (at, end) = topic.layout(TELLING), span
     while at < end:
         parts = scan(
             *(log, reader, topic, PARTITION, (at, end)), batch_rows=_SCAN_ROWS, layout=layout

@@ -17,11 +17,11 @@ from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of, scalar
 from kmq_storage.format.queue_table import QueueTable
-from kmq_storage.format.records import keys_of, offsets_of
+from kmq_storage.format.records import TELLING, keys_of, offsets_of
 from kmq_storage.format.row_order import sorting
 from kmq_storage.keyed.index import is_message, messages, readable, run_places
 from kmq_storage.keyed.topic import PARTITION
-from kmq_storage.keyed.wanted import Wanted
+from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import missing_file, moved_file
 from kmq_storage.log.reader import ChunkReader
@@ -29,8 +29,6 @@ from kmq_storage.log.run_index import RunIndex, counts_in
 from kmq_storage.log.scan import moved, scan
 from kmq_storage.log.topic_state import Topic, out_of_range
 
-#: What tells the queue of a record, and whether it is a message.
-_TELLING = frozenset({"key", "value"})
 _SCAN_ROWS = 65_536
 
 
@@ -84,7 +82,7 @@ class KeyedReader:
         log: CommitLog,
         topic_id: bytes,
         columns: Iterable[str],
-        wanted: Wanted | None,
+        wanted: WantedQueues | None,
         trimmed: Callable[[Topic, int, int], None] = _refuse_trimmed,
     ) -> None:
         """Read these columns, `index` perhaps among them; of all queues, or those wanted.
@@ -193,7 +191,7 @@ class KeyedReader:
             since = runs[-1].place.end_offset if runs else topic.partition(PARTITION).first
             for part in readable(self._log, self._reader, topic, (since, start)):
                 counted.take(_keys(part.batch), _ended(part.batch))
-        columns = self._columns | _TELLING
+        columns = self._columns | TELLING
         span = (start, end)
         for part in scan(
             *(self._log, self._reader, topic, PARTITION, span),

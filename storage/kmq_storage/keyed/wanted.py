@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedQueues:
     """Some queues: those of these names, and those whose names begin so."""
 
     names: tuple[bytes, ...] = ()

@@ -21,7 +21,7 @@ from kmq_storage.log.row_table import Block, RowTable
 from kmq_storage.model import LogDamage, Place
 
 #: Tells rows apart by their kind, weight and mark: one row, or all of a page at once.
-Wanted: TypeAlias = Callable[[Row | Page], Any]
+IsWanted: TypeAlias = Callable[[Row | Page], Any]
 
 #: Rows of a page that are made at a time: a look at one offset wants few.
 _ROWS_AT_ONCE = 64
@@ -128,7 +128,7 @@ class OffsetIndex:
             for first in range(low, high, _ROWS_AT_ONCE):
                 yield from page.rows(first, min(first + _ROWS_AT_ONCE, high))
 
-    def runs(self, start: int, end: int, wanted: Wanted) -> Iterator[list[Row]]:
+    def runs(self, start: int, end: int, wanted: IsWanted) -> Iterator[list[Row]]:
         """The runs of neighbouring rows that are wanted; of the others in pages none is made.
 
         None goes on behind a gap, or a hole that may become one: segments say by themselves then
@@ -145,7 +145,7 @@ class OffsetIndex:
         yield from _apart(run, gaps)
 
     def _sorted_out(
-        self, start: int, end: int, wanted: Wanted
+        self, start: int, end: int, wanted: IsWanted
     ) -> Iterator[tuple[bool, Sequence[Row]]]:
         for part in self._parts(start, end):
             if isinstance(part, Row):
@@ -158,7 +158,7 @@ class OffsetIndex:
                 rows = page.rows(low + first, low + behind) if mask[first] else ()
                 yield bool(mask[first]), rows
 
-    def weight(self, start: int, end: int, wanted: Wanted) -> int:
+    def weight(self, start: int, end: int, wanted: IsWanted) -> int:
         """What the wanted rows that cover offsets in [start, end) weigh together."""
         total = 0
         for part in self._parts(start, end):
@@ -186,7 +186,7 @@ class OffsetIndex:
     ) -> Iterator[tuple[Page, int, int]]:
         """Rows in pages that have offsets in [start, end) outside of every gap."""
         reached = -1
-        for low, high in _outside(self.gaps, start, end):
+        for low, high in outside(self.gaps, start, end):
             for page, first, behind in self.manifest.spans(self.key, low, high, since=since):
                 base, row_end = page.bases[first], page.ends[first]
                 first += int(base <= reached or row_end <= low)
@@ -230,7 +230,7 @@ class OffsetIndex:
 
     def outside_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
         """What is left of [start, end) between the recorded gaps, in order."""
-        return list(_outside(self.gaps, start, end))
+        return list(outside(self.gaps, start, end))
 
     def readable_until(self, start: int, end: int) -> int:
         """Where the first damaged or cut out range begins behind a start, or the end."""
@@ -311,8 +311,8 @@ def _apart(run: list[Row], borders: Sequence[int]) -> Iterator[list[Row]]:
         yield list(rows)
 
 
-def _outside(gaps: Sequence[Gap], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What is left of [start, end) between the gaps."""
+def outside(gaps: Sequence[Gap | Hole], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What is left of [start, end) between gaps, in order."""
     for gap in sorted(gaps, key=lambda gap: gap.start):
         if start < min(gap.start, end):
             yield start, min(gap.start, end)

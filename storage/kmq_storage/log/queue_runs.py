@@ -28,7 +28,7 @@ def by_partition(runs: Iterable[Run]) -> Iterator[tuple[Key, list[Run]]]:
     return ((key, list(some)) for key, some in groupby(runs, key=itemgetter(0, 1)))
 
 
-def columns_of(runs: Sequence[Run]) -> tuple[Numbers, Numbers]:
+def expanded(runs: Sequence[Run]) -> tuple[Numbers, Numbers]:
     """The offset of each record of runs of a partition, and the number of its delivery."""
     firsts, rows, counts = np.array([run[2:] for run in runs], np.int64).T
     behind = np.cumsum(rows)

@@ -27,7 +27,7 @@ from kmq_storage.log.queue_rows import (
     are_over,
     new_rows,
 )
-from kmq_storage.log.queue_runs import columns_of, runs_of
+from kmq_storage.log.queue_runs import expanded, runs_of
 
 _NONE = np.zeros(0, np.int64)
 #: So many runs are looked up at once, fewer one by one.
@@ -155,8 +155,6 @@ class Source:
 
     def exhausted(self, key: Key, now: int, deliveries_max: int) -> list[Run]:
         """Records that can be had, but were handed out too often already."""
-        if not self.rows or self.rows.first_at() > now:
-            return []
         runs: list[Run] = []
         for rows in self.rows.due(now):
             much = rows[times_of(rows["count"]) >= deliveries_max]
@@ -292,7 +290,7 @@ class Source:
 
     def _lock_known(self, runs: Sequence[Run], until: int) -> bool:
         """The same at once where all these records have a row; False, and nothing, if not."""
-        offsets, counts = columns_of(runs)
+        offsets, counts = expanded(runs)
         is_known = self.rows.change_known(offsets, at=until, state=LOCKED, count=counts)
         if is_known:
             self._go_on(self.next)

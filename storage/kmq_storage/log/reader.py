@@ -24,8 +24,15 @@ from kmq_storage.format.records import is_run, mismatch, offsets_of, read_batch,
 from kmq_storage.format.segment import SegmentFooter, decode_footer
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.log.proving import Prover
-from kmq_storage.log.runs import Run, pieces_of
-from kmq_storage.log.wanted_bytes import columns_of, ends_of, near, runs, spans, wanted_parts
+from kmq_storage.log.runs import RunByOffset, pieces_of
+from kmq_storage.log.wanted_bytes import (
+    near,
+    ranges_of,
+    spans,
+    wanted_columns,
+    wanted_ends,
+    wanted_parts,
+)
 from kmq_storage.model import Chunk, Location, Place, RunPiece
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in, is_readable
@@ -62,7 +69,7 @@ class ChunkReader:
         #: The address of a map, and between which of its bytes all are in memory.
         self._near = (0, 0, 0)
         #: The last run that was read by offsets, its file and the columns that were.
-        self._run: tuple[str, Layout, Run] | None = None
+        self._run: tuple[str, Layout, RunByOffset] | None = None
 
     def chunks(self, place: Place, topic: str, partition: int) -> tuple[Chunk, ...]:
         """The record batches at a place; a segment's footer knows them.
@@ -97,7 +104,7 @@ class ChunkReader:
         if not self._files.prefetch(()):
             return False
         soon = list(near(places, layout))
-        self._files.prefetch(spans(soon, ends_of, layout))  # of all, before one is waited for
+        self._files.prefetch(spans(soon, wanted_ends, layout))  # of all, before one is waited for
         known = [self._known(place, layout) for place in soon]
         return self._files.prefetch(spans(known, wanted_parts, layout))
 
@@ -205,13 +212,13 @@ class ChunkReader:
             return CorruptionError(f"{error.message}{at}", file=file, **missing)
         return CorruptionError(f"{file} is missing{at}", file=file, missing=True)
 
-    def _of_run(self, piece: RunPiece, layout: Layout) -> Run:
+    def _of_run(self, piece: RunPiece, layout: Layout) -> RunByOffset:
         file = piece.location.file
         if self._run is None or self._run[:2] != (file, layout):
             self._run = None  # before the next one is in memory
             self._files.prefetch(((file, piece.location.position, piece.location.length),))
             batches = [self._decode(chunk, layout) for chunk in piece.batches]
-            self._run = file, layout, Run(batches)
+            self._run = file, layout, RunByOffset(batches)
         return self._run[2]
 
     def known_bytes(self, file: str, row: Row) -> bytes | None:
@@ -252,7 +259,7 @@ class ChunkReader:
 
     def _known(self, place: Place, layout: Layout) -> Place:
         """The place as it can be fetched; what comes as a whole stays as it is."""
-        if not isinstance(place, Chunk) or len(ends_of(place, layout)) != 2:
+        if not isinstance(place, Chunk) or len(wanted_ends(place, layout)) != 2:
             return place
         try:
             return self._with_parts(place, layout)
@@ -261,7 +268,7 @@ class ChunkReader:
 
     def _with_parts(self, chunk: Chunk, layout: Layout) -> Chunk:
         """The chunk with what stands behind its message, where only some columns are wanted."""
-        ends = ends_of(chunk, layout)
+        ends = wanted_ends(chunk, layout)
         if not ends:
             return chunk
         message = self._bytes(chunk.location, ends)
@@ -270,9 +277,9 @@ class ChunkReader:
         return with_parts(chunk, message)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        whole = len(ends_of(chunk, layout)) == 1  # then all of it is there
+        whole = len(wanted_ends(chunk, layout)) == 1  # then all of it is there
         chunk = self._with_parts(chunk, layout)
-        file, columns = self._files.named(chunk.location.file), columns_of(chunk, layout)
+        file, columns = self._files.named(chunk.location.file), wanted_columns(chunk, layout)
         schema, parts = layout.stored(chunk.columns, file), parts_of(chunk, columns)
         message = self._prover.message(chunk.location)
         message = message or self._bytes(chunk.location, () if whole else parts)
@@ -293,7 +300,7 @@ class ChunkReader:
             raise CorruptionError(f"{file} is shorter than its commit says", file=file)
         if isinstance(contents, pa.Buffer) or not parts:
             return contents.slice(start, length)
-        return contents.parts(start, length, runs(parts))
+        return contents.parts(start, length, ranges_of(parts))
 
     def _contents(self, location: Location, parts: Sequence[Part]) -> pa.Buffer | RemoteContents:
         if self._touched_bytes > max(_TOUCHED_BYTES, self._kept):
@@ -303,7 +310,7 @@ class ChunkReader:
         return self._map(location, parts) if found is None else found
 
     def _map(self, location: Location, parts: Sequence[Part]) -> pa.Buffer | RemoteContents:
-        file, (start, end) = location.file, (runs(parts) or [(0, location.length)])[0]
+        file, (start, end) = location.file, (ranges_of(parts) or [(0, location.length)])[0]
         first = (location.position + start, end - start)
         contents = self._mapped[file] = self._files.map(file, first)
         self._near = 0, 0, 0

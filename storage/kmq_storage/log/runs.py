@@ -54,7 +54,7 @@ def _rows(place: Place, offsets: int) -> int:
     return offsets if place.rows == count else min(place.rows, offsets - 1)
 
 
-class Run:
+class RunByOffset:
     """The batches of one run, and where in them each offset is."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:

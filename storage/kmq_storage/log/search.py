@@ -16,7 +16,7 @@ import numpy as np
 from kmq_storage import limits
 from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.matching import Wanted
+from kmq_storage.format.matching import WantedRecords
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
@@ -29,7 +29,7 @@ _LARGE = 64 * 1024
 class Searcher:
     """Looks through one topic; holds one batch at a time. One thread at a time."""
 
-    def __init__(self, log: CommitLog, topic: Topic, wanted: Wanted) -> None:
+    def __init__(self, log: CommitLog, topic: Topic, wanted: WantedRecords) -> None:
         self._log = log
         self._topic = topic
         self._wanted = wanted
@@ -40,7 +40,7 @@ class Searcher:
 
     def search(self, partition: int, span: tuple[int, int], limit: int | None) -> Iterator[Slice]:
         """The wanted records with offsets in [start, end), at most `limit`; errors as of `scan`."""
-        if self._wanted == Wanted():
+        if self._wanted == WantedRecords():
             yield from _first(self._scan(partition, span), limit)
             return
         for offsets in self._places(partition, span):

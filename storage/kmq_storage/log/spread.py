@@ -119,7 +119,7 @@ def _coarser(owners: Numbers, block: Block, grain: int) -> tuple[Numbers, Block]
     return owners[first], (bases[first], ends[behind - 1], *sums)
 
 
-def runs_of(numbers: Numbers) -> tuple[Numbers, Numbers]:
+def firsts_and_lasts(numbers: Numbers) -> tuple[Numbers, Numbers]:
     """The first and the last place of each number, where they are sorted.
 
     `np.unique` would sort them again, and imports much with its first use.
@@ -133,7 +133,7 @@ def runs_of(numbers: Numbers) -> tuple[Numbers, Numbers]:
 def _borders(owners: Numbers, block: Block, ends: Numbers) -> tuple[Numbers, Mask]:
     """Up to where each range is in pages, and whether all that follows is in memory."""
     bases, behind, *_ = block
-    first, last = runs_of(owners)
+    first, last = firsts_and_lasts(owners)
     held = owners[first]
     borders, simple = ends.copy(), np.ones(len(ends), np.bool_)
     borders[held] = bases[first]

@@ -38,11 +38,11 @@ def spans(
     """Where these parts of places stand: file, position and length."""
     for place in places:
         where = place.location
-        for start, end in runs(parts(place, layout)):
+        for start, end in ranges_of(parts(place, layout)):
             yield where.file, where.position + start, end - start
 
 
-def ends_of(place: Place, layout: Layout) -> tuple[Part, ...]:
+def wanted_ends(place: Place, layout: Layout) -> tuple[Part, ...]:
     """What tells where the columns stand in a batch that is not sealed: its head and its end.
 
     All of a short batch; nothing where all columns are wanted.
@@ -56,7 +56,7 @@ def ends_of(place: Place, layout: Layout) -> tuple[Part, ...]:
     return Part(0, HEAD_BYTES_MAX, 0, 0), Part(length - PARTS_BYTES_MAX, length, 0, 0)
 
 
-def columns_of(chunk: Chunk, layout: Layout) -> tuple[int, ...] | None:
+def wanted_columns(chunk: Chunk, layout: Layout) -> tuple[int, ...] | None:
     """The columns that are read alone; None when the batch is read whole."""
     if not chunk.parts:
         return None
@@ -68,14 +68,14 @@ def wanted_parts(place: Place, layout: Layout) -> Sequence[Part]:
     """What is read of a place and proven."""
     if not isinstance(place, Chunk):
         return (_whole(place),)
-    return parts_of(place, columns_of(place, layout))
+    return parts_of(place, wanted_columns(place, layout))
 
 
 def _whole(place: Place) -> Part:
     return Part(0, place.location.length, 0, place.checksum)
 
 
-def runs(parts: Sequence[Part]) -> list[tuple[int, int]]:
+def ranges_of(parts: Sequence[Part]) -> list[tuple[int, int]]:
     """Ranges with all the parts, those put together between which there is little."""
     found: list[tuple[int, int]] = []
     for part in parts:

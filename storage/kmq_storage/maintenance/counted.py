@@ -20,7 +20,7 @@ from kmq_storage.cutting import cut
 from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.format.queue_table import Beginnings, beginnings_of_all, grouped, overlaid
-from kmq_storage.format.records import keys_of
+from kmq_storage.format.records import TELLING, keys_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice, scan_places
@@ -29,8 +29,6 @@ from kmq_storage.maintenance.ended import without_dead
 
 #: The bytes of the names of queues of which a trim can keep the index: those of a binary column.
 _NAMES_BYTES = (1 << 31) - 1
-#: What tells the queue of a record, and whether it is a message.
-_TELLING = frozenset({"key", "value"})
 _NO_KEYS = pa.Table.from_batches(
     [], pa.schema([("key", pa.binary()), ("is_value", pa.bool_())])
 )  # `empty_table()` would import pandas
@@ -66,7 +64,7 @@ def next_indexes(reader: ChunkReader, topic: Topic, partition: int, offset: int)
             slices = scan_places(
                 *(reader, places, topic.name, partition, (start, offset)),
                 batch_rows=limits.SORTED_ROWS,
-                layout=topic.layout(_TELLING),
+                layout=topic.layout(TELLING),
             )
             added = map(_of_slices, cut(slices, attrgetter("rows"), limits.MERGED_ROWS))
         try:

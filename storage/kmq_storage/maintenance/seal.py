@@ -20,7 +20,7 @@ from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Page, Row, weight_of
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.offset_index import Wanted
+from kmq_storage.log.offset_index import IsWanted
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
@@ -71,7 +71,7 @@ def _found(state: StoreState, name: str, number: int) -> list[tuple[Topic, int]]
     return [] if topic is None else [(topic, number)]  # it may have been deleted meanwhile
 
 
-def _unsealed(topic: Topic) -> Wanted:
+def _unsealed(topic: Topic) -> IsWanted:
     """What is not sealed; of a keyed topic also what was sealed in the order of offsets."""
     return _is_no_run if topic.settings.keyed else _is_no_segment
 

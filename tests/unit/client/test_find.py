@@ -18,7 +18,7 @@ import kmq_spark as kmq
 from kmq_spark import aio
 from kmq_spark.client.finding import found
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.matching import Wanted
+from kmq_storage.format.matching import WantedRecords
 from tests.support.damage import flip_in_the_middle
 from tests.unit.client.typed import ADDED
 
@@ -224,7 +224,7 @@ def test_a_search_holds_one_batch_at_a_time(tmp_path: Path):
         store.seal()
         pa.set_memory_pool(pool)
         try:
-            _, parts = found(store.log, "t", Wanted(b"a"), (None, None))
+            _, parts = found(store.log, "t", WantedRecords(b"a"), (None, None))
             offsets = [offset for part in parts for offset in part.offsets().tolist()]
         finally:
             pa.set_memory_pool(default)

@@ -21,7 +21,7 @@ from kmq_storage import limits
 from kmq_storage.errors import DataLossError, InvalidRequestError, OffsetOutOfRangeError
 from kmq_storage.format import queue_directory
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
-from kmq_storage.keyed.wanted import Wanted
+from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.log import reader as chunk_reader
 from kmq_storage.maintenance.collect import collect
 from tests.spark.shop import Shop
@@ -233,9 +233,9 @@ def test_a_later_topic_without_queues_is_refused_where_the_others_have_them(shop
         reader.partitions()
 
 
-@pytest.mark.parametrize("wanted", [None, Wanted(prefixes=(b"a/",))])
+@pytest.mark.parametrize("wanted", [None, WantedQueues(prefixes=(b"a/",))])
 def test_a_read_goes_on_where_it_was_when_its_run_was_merged_and_collected(
-    shop: Shop, wanted: Wanted | None, monkeypatch: pytest.MonkeyPatch
+    shop: Shop, wanted: WantedQueues | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunk_reader, "_TOUCHED_BYTES", -1)  # nothing stays mapped
     with shop.store.producer() as producer:
