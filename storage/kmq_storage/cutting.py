@@ -13,11 +13,12 @@ def cut(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[
     run: list[T] = []
     size = 0
     for item in items:
-        if run and size + size_of(item) > most:
+        own = size_of(item)
+        if run and size + own > most:
             yield run
             run, size = [], 0
         run.append(item)
-        size += size_of(item)
+        size += own
     if run:
         yield run
 

@@ -51,7 +51,6 @@ class _Columns:
     """The properties of some records, as one column per name and kind of value."""
 
     def __init__(self, properties: pa.Array) -> None:
-        self.rows = len(properties)
         self._properties = properties
         self._known: dict[str, pa.Array] = {}
 

@@ -12,13 +12,12 @@ from kmq_storage.format.entries import decode_entries
 from kmq_storage.format.frame import (
     FrameHeader,
     InvalidFrameError,
-    decode_header,
     read_directory,
 )
 from kmq_storage.integrity.frames import check_frame
 from kmq_storage.integrity.report import Damage, Finding
 from kmq_storage.log.collected import collected_lsn
-from kmq_storage.log.commit_objects import CommitObjects, follows
+from kmq_storage.log.commit_objects import CommitObjects, follows, proven_header
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.bucket_files import BucketFiles
 
@@ -111,9 +110,7 @@ def _proven(
     contents: pa.Buffer, lsn: int, before: FrameHeader | None, seed: int
 ) -> tuple[FrameHeader, bytes]:
     """The header and directory of a commit's object; InvalidFrameError when it is another one."""
-    header = decode_header(contents, 0, seed)
-    if header.lsn != lsn or header.length != contents.size:
-        raise InvalidFrameError("the object holds another commit than its name says")
+    header = proven_header(contents, lsn, seed)
     if not follows(header, before.chain if before is not None else None):
         raise InvalidFrameError("the commit does not follow its predecessor")
     return header, read_directory(contents, 0, header)

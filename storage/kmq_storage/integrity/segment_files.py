@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 import pyarrow as pa
@@ -43,17 +44,18 @@ def check_segment(
     except FormatVersionError:
         raise
     except CorruptionError as error:
-        yield _because(whole, error.message)
+        yield replace(whole, reason=error.message)
         return
     reason = _untrue(footer, segment)
     if reason is not None:
-        yield _because(whole, reason)
+        yield replace(whole, reason=reason)
     if not deep:
         return
     chunks = footer.chunks
     first = _first_position(footer, segment)
     if checksum(brought_in(contents.slice(0, first))) != footer.head_checksum:
-        yield _because(whole, "checksum of what stands before the batches doesn't match")
+        reason = "checksum of what stands before the batches doesn't match"
+        yield replace(whole, reason=reason)
     is_sorted, runs = is_run(segment.columns), cache(runs)
     for chunk in chunks:
         for damage in check_chunk(contents, chunk, topic, partition):
@@ -76,10 +78,6 @@ def footer_of(contents: pa.Buffer, segment: Segment) -> SegmentFooter:
         columns=segment.columns,
         expected=segment.checksum,
     )
-
-
-def _because(damage: Damage, reason: str) -> Damage:
-    return Damage(damage.file, damage.topic, damage.partition, damage.start, damage.end, reason)
 
 
 def _first_position(footer: SegmentFooter, segment: Segment) -> int:

@@ -113,10 +113,6 @@ class Parts:
         self._parts = [part for part in found if part.rows]
         self.end = max(self.end, offset)
 
-    def size(self, name: bytes) -> int:
-        """How many messages a queue has."""
-        return sum(len(part.offsets_of(name)) for part in self._parts)
-
     def offsets(self, name: bytes, first: int, most: int) -> Numbers:
         """The offsets of a queue's messages from an index on, at most so many."""
         found = [part.offsets_of(name) for part in self._parts]

@@ -109,9 +109,7 @@ class CommitObjects:
 
     def _fetch(self, file: str, lsn: int) -> CommitObject:
         contents = self._files.map(file)
-        header = decode_header(contents, 0, self._seed)
-        if header.lsn != lsn or header.length != contents.size:
-            raise InvalidFrameError("the object holds another commit than its name says")
+        header = proven_header(contents, lsn, self._seed)
         return CommitObject(header, proven_directory(contents, 0, header))
 
     def exists(self, lsn: int) -> bool:
@@ -150,15 +148,24 @@ class CommitObjects:
     def later_than(self, lsn: int) -> Iterator[int]:
         """The LSNs above this one that the bucket lists; a hint."""
         after = paths.commit_object(lsn)
-        return self._lsns(self._files.bucket.list(paths.LOG_FOLDER, after))
-
-    def _lsns(self, found: Iterator[FoundFile]) -> Iterator[int]:
-        lsns = (paths.try_commit_lsn(each.path) for each in found)
-        return (lsn for lsn in lsns if lsn is not None)
+        return _lsns(self._files.bucket.list(paths.LOG_FOLDER, after))
 
     def delete_up_to(self, lsn: int) -> list[str]:
         """Delete the commits with these LSNs; their names."""
-        there = self._lsns(self._files.walk(paths.LOG_FOLDER))
+        there = _lsns(self._files.walk(paths.LOG_FOLDER))
         names = [paths.commit_object(found) for found in takewhile(lambda n: n <= lsn, there)]
         self._files.remove(*names)
         return names
+
+
+def proven_header(contents: pa.Buffer, lsn: int, seed: int) -> FrameHeader:
+    """The header of a commit's object; InvalidFrameError when it is another one's."""
+    header = decode_header(contents, 0, seed)
+    if header.lsn != lsn or header.length != contents.size:
+        raise InvalidFrameError("the object holds another commit than its name says")
+    return header
+
+
+def _lsns(found: Iterator[FoundFile]) -> Iterator[int]:
+    lsns = (paths.try_commit_lsn(each.path) for each in found)
+    return (lsn for lsn in lsns if lsn is not None)

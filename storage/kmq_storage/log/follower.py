@@ -139,7 +139,8 @@ class Follower:
                     return
             elif found is not None:
                 if self._take_over(found):
-                    hits = self._fetch_ahead(hits + 1)
+                    hits += 1
+                    self._fetch_ahead(hits)
                 if hits == most:
                     return
             elif self._is_end(cursor):
@@ -174,11 +175,10 @@ class Follower:
             return None, "the commit does not follow its predecessor"
         return found, ""
 
-    def _fetch_ahead(self, hits: int) -> int:
+    def _fetch_ahead(self, hits: int) -> None:
         """Far behind, have many commits on their way at once."""
         if hits >= _ONE_BY_ONE and hits % _ONE_BY_ONE == 0:
             self._objects.fetch_ahead(self.cursor.lsn + 1, min(hits // 2, _AHEAD_MAX))
-        return hits
 
     def _was_collected(self) -> bool:
         """Whether the commits asked for may be gone, unless that is ruled out; then start over."""

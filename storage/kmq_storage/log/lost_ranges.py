@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TypeAlias
 
 from kmq_storage import limits
@@ -146,14 +147,10 @@ def _apart(rows: Sequence[Row]) -> list[Row]:
     """Those that no earlier one overlaps, by their offsets."""
     chosen = list[Row]()
     for row in rows:
-        at = bisect_left(chosen, row.end_offset, key=_base)
+        at = bisect_left(chosen, row.end_offset, key=attrgetter("base_offset"))
         if not at or chosen[at - 1].end_offset <= row.base_offset:
             chosen.insert(at, row)
     return chosen
-
-
-def _base(row: Row) -> int:
-    return row.base_offset
 
 
 def _around(gap: Gap, rows: Sequence[Row]) -> Iterator[Gap]:

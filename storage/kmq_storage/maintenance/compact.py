@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kmq_storage import limits
 from kmq_storage.arrays import Mask
-from kmq_storage.cutting import grown
+from kmq_storage.cutting import cut, grown
 from kmq_storage.format.layout_entries import NO_TOMBSTONES
 from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
 from kmq_storage.format.records import offsets_of, with_offsets
@@ -220,18 +220,12 @@ def _runs(
     rows: Iterable[Row], survivors: Survivors, segment_bytes: int
 ) -> Iterator[tuple[Row, ...]]:
     """Runs that make one segment each."""
-    run: list[Row] = []
-    size = 0
-    for row in rows:
+
+    def left(row: Row) -> int:
         kept = survivors.count(row.base_offset, row.end_offset)
-        left = row.weight * kept // max(row.rows, 1)
-        if run and size + left > segment_bytes:
-            yield tuple(run)
-            run, size = [], 0
-        run.append(row)
-        size += left
-    if run:
-        yield tuple(run)
+        return row.weight * kept // max(row.rows, 1)
+
+    return map(tuple, cut(rows, left, segment_bytes))
 
 
 def _by_segment(

@@ -119,10 +119,6 @@ def _order(records: pa.Table) -> tuple[Order, QueueTable, Beginnings]:
     return np.concatenate([others, messages[order]]), table.moved(len(others)), beginnings
 
 
-def _taken(records: pa.Table, order: Order) -> pa.RecordBatch:
-    return _batch(records.take(number_column(order)))
-
-
 def _batch(records: pa.Table) -> pa.RecordBatch:
     found = records.combine_chunks().to_batches()
     return found[0] if found else no_rows(records.schema)
@@ -193,7 +189,7 @@ class RunMerge(SortedRecords):
                 records.append(rows if alive.all() else rows.filter(number_column(alive)))
                 tables.append(table if alive.all() else table.only(alive))
         table, order = merged(tables)
-        return Sorted(_taken(pa.concat_tables(records), order), table)
+        return Sorted(_batch(pa.concat_tables(records).take(number_column(order))), table)
 
 
 class BegunRun(SortedRecords):

@@ -11,7 +11,6 @@ import pyarrow as pa
 from kmq_storage.groups import describe_in, members_in
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import GroupInfo, TopicSettings, to_microseconds
 from kmq_storage.queues import info_of
 
@@ -20,7 +19,7 @@ Row = Sequence[Any]
 
 def topic_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
     """A row per topic: how large it is, and its settings."""
-    for topic in _sorted_topics(state):
+    for topic in state.user_topics():
         size = sum(part.size for part in topic.parts)
         counts = (topic.partitions, topic.held, size)
         yield (topic.name, str(topic.topic_id), *counts, *_settings(topic.settings))
@@ -46,13 +45,9 @@ def _declared(field: pa.Field) -> str:
 
 def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
     """A row per partition."""
-    for topic in _sorted_topics(state):
+    for topic in state.user_topics():
         for number, part in enumerate(topic.parts):
             yield (topic.name, number, part.first, part.end, part.rows, part.size)
-
-
-def _sorted_topics(state: StoreState) -> list[Topic]:
-    return state.user_topics()
 
 
 def group_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
