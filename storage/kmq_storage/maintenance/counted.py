@@ -91,6 +91,10 @@ def _checked(*pieces: pa.Array) -> list[pa.Array]:
     return list(pieces)
 
 
+def _column(names: Iterable[pa.Array]) -> pa.Array:
+    return pa.concat_arrays(_checked(pa.nulls(0, pa.binary()), *names))
+
+
 def _added(known: Beginnings, more: _Counts) -> Beginnings:
     _checked(known.names, more.anew.names)
     begun = overlaid(known, more.anew)
@@ -102,7 +106,7 @@ def _added(known: Beginnings, more: _Counts) -> Beginnings:
 
 
 def _of_run(run: RunIndex, offset: int) -> _Counts:
-    names = pa.concat_arrays(_checked(pa.nulls(0, pa.binary()), *run.names()))
+    names = _column(run.names())
     return _Counts(
         Beginnings(names, run.counts_below(names, offset)), beginnings_of_all(run.beginnings())
     )
@@ -111,7 +115,7 @@ def _of_run(run: RunIndex, offset: int) -> _Counts:
 def _of_slices(parts: Sequence[Slice]) -> _Counts:
     """What records that are in no run add."""
     found = pa.concat_tables([_NO_KEYS, *(_keys_of(part) for part in parts)])
-    keys = pa.concat_arrays(_checked(*found.column("key").chunks))
+    keys = _column(found.column("key").chunks)
     is_value = flags_of(found.column("is_value").combine_chunks())
     kept, anew = without_dead(keys, np.flatnonzero(~is_value))
     table, _ = grouped(keys.filter(number_column(kept & is_value)))

@@ -68,6 +68,16 @@ def test_what_is_kept_of_a_queue_keeps_its_indexes(store: kmq.Store, where: str,
         for name, (first, end) in SPANS[start].items():
             assert queues.get(name, first, 9) == [b"x"] * (end - first)
     assert [queues.put(name, b"y").result() for name in "abcd"] == [4, 2, 1, 0]
+
+
+def test_records_of_no_queue_are_given_up_though_no_message_is(
+    store: kmq.Store, queues: KeyedQueues
+):
+    with store.producer() as producer:
+        producer.send("inbox", b"of no queue")
+    queues.put("a", b"x").result()
+    assert store.trim("inbox", {0: 1}).rows == 1
+    assert (queues.span("a"), queues.get("a", 0, 9)) == ((0, 1), [b"x"])
     assert store.verify(deep=True).ok
 
 
