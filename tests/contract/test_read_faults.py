@@ -96,6 +96,19 @@ def test_other_bytes_are_no_records_and_forgotten_when_the_server_is_well(
         assert _values(later) == VALUES
 
 
+def test_other_bytes_that_are_sent_once_are_no_damage_to_verify_and_cost_no_record_in_a_repair(
+    proxy: FaultProxy, open_reader: Open
+):
+    with open_reader() as reader:
+        proxy.choose = _once_per_object(Fault.OTHER_RANGE)
+        assert reader.verify(deep=True).damage == []
+        url = reader.log.files.url
+    with kmq.open(url, storage_options=proxy.options(), maintenance=False) as store:
+        proxy.choose = _once_per_object(Fault.OTHER_RANGE)
+        assert store.repair(drop_damaged=True).damage == []
+        assert _values(store) == VALUES
+
+
 def test_fewer_bytes_than_announced_are_an_error_that_passes(proxy: FaultProxy, open_reader: Open):
     with open_reader() as reader:
         proxy.choose = _always(Fault.SHORT)

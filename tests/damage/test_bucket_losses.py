@@ -13,6 +13,7 @@ from kmq_storage.log.collected import mark_collected
 from kmq_storage.log.open import with_shared
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects import read_cache
+from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.damage.bucket import (
     commits_of,
@@ -23,7 +24,7 @@ from tests.damage.bucket import (
     store_in,
 )
 from tests.support.dying_bucket import ROWS, clone_to, files_of, open_bucket
-from tests.support.engine import rows_of, send_rows
+from tests.support.engine import Sent, rows_of, send_rows
 from tests.support.memory_bucket import MemoryBucket
 
 
@@ -77,6 +78,27 @@ def test_a_checkpoint_that_is_lost_is_named_and_comes_back_from_segments_and_com
         assert store.verify(deep=True).damage == []
         assert [read_around(store, partition) for partition in range(2)] == before
     goes_on(collected, before)
+
+
+@pytest.mark.parametrize("folder", [paths.SEGMENT_FOLDER, paths.STAGED_FOLDER])
+def test_what_a_bucket_gives_no_answer_for_is_not_given_up(
+    collected: MemoryBucket, monkeypatch: pytest.MonkeyPatch, folder: str
+):
+    with store_in(collected) as store:
+        send_rows(store.log, "t", [Sent(None, b"staged")], staged=True)
+    _lost(collected, "checkpoints", "pages", "log")
+    get = collected.get
+
+    def silent(name: str, *part: int) -> Fetched:
+        if name.startswith(folder):
+            raise OSError("the server is down")
+        return get(name, *part)
+
+    with monkeypatch.context() as down:
+        down.setattr(collected, "get", silent)
+        with pytest.raises(kmq.UnavailableError):
+            _rebuilt(collected)
+    assert not any(name.startswith("checkpoints") for name in collected.objects)
 
 
 def test_a_checkpoint_that_is_damaged_is_named_where_the_store_does_not_open(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -16,10 +18,15 @@ from kmq_storage.format.frame import (
 )
 from kmq_storage.integrity.frames import check_frame
 from kmq_storage.integrity.report import Damage, Finding
+from kmq_storage.integrity.second_looks import found_twice
 from kmq_storage.log.collected import collected_lsn
 from kmq_storage.log.commit_objects import CommitObjects, follows, proven_header
+from kmq_storage.log.proven_reads import proven
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.read_cache import RemoteContents
+
+Contents: TypeAlias = pa.Buffer | RemoteContents
 
 #: So many commits may have come while somebody slept who does not look before it writes.
 _SLEPT_MAX = 1_000
@@ -42,24 +49,39 @@ def check_objects(
     if state.broken is not None:
         first = min(first, state.broken.first_lsn)
     for lsn in range(first, last + 1):
-        file = paths.commit_object(lsn)
+        file, look = paths.log_file(lsn), partial(_look_at, files, lsn, before, seed)
         try:
-            contents = files.map(paths.log_file(lsn))
-            header, directory = _proven(contents, lsn, before, seed)
-            before = header
+            before = proven(files, file, look)[0]
             if deep:
-                raw = contents.slice(0, header.length)
-                entries = list(decode_entries(directory))
-                yield from check_frame(raw, header, entries, file, state)
+                yield from found_twice(files, file, partial(_wrong_inside, look, state))
         except FileNotFoundError:
             before = None
             missing.append(lsn)
         except InvalidFrameError as error:
             before = None
-            yield Damage(file, reason=f"commit {lsn}: {error}")
+            yield Damage(paths.commit_object(lsn), reason=f"commit {lsn}: {error}")
     collected = collected_lsn(files) if missing else 0  # meanwhile, perhaps
     for begin, end in _runs(lsn for lsn in missing if lsn > collected):
         yield _missing(begin, end)
+
+
+def _look_at(
+    files: BucketFiles, lsn: int, before: FrameHeader | None, seed: int
+) -> tuple[FrameHeader, bytes, Contents]:
+    """The header, the directory and all bytes of a commit that follows another one.
+
+    InvalidFrameError when it doesn't prove itself.
+    """
+    contents = files.map(paths.log_file(lsn))
+    return *_proven(contents, lsn, before, seed), contents
+
+
+def _wrong_inside(
+    look: Callable[[], tuple[FrameHeader, bytes, Contents]], state: StoreState
+) -> Iterator[Damage]:
+    header, directory, contents = look()
+    file, entries = paths.commit_object(header.lsn), list(decode_entries(directory))
+    return check_frame(contents.slice(0, header.length), header, entries, file, state)
 
 
 def _missing(first: int, last: int) -> Damage:

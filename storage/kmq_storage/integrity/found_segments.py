@@ -21,9 +21,9 @@ from kmq_storage.format.records import RUN, SEALED
 from kmq_storage.format.segment import SegmentFooter, decode_footer, end_of_run, schemas_of
 from kmq_storage.format.written_by import FORMAT, check_metadata
 from kmq_storage.integrity.runs import beginnings_in
+from kmq_storage.integrity.second_looks import whole_file
 from kmq_storage.maintenance.clones import shared_files
 from kmq_storage.objects.files import Files, FoundFile
-from kmq_storage.objects.mapping import brought_in
 
 _PATH = re.compile(
     rf"{paths.SEGMENT_FOLDER}/([0-9a-f]{{32}})/(\d+)/(\d{{20}})-[0-9a-f]{{32}}\.arrow\Z"
@@ -86,20 +86,29 @@ def named_ends(files: Files, store_id: uuid.UUID) -> Iterator[tuple[Key, int]]:
 def try_segment(files: Files, file: FoundFile) -> FoundSegment | None:
     """The segment in a file; None when it is none, or its footer is damaged, or it is gone.
 
-    FormatVersionError when a newer kmq wrote it.
+    FormatVersionError when a newer kmq wrote it, OSError when a bucket doesn't answer.
     """
     match = _PATH.match(file.path)
+    if match is None:
+        return None
+    found = _try_found(files, file, match)
+    if not (found and found.whole) and files.forget(file.path):
+        found = _try_found(files, file, match)
+    return found
+
+
+def _try_found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment | None:
+    contents = whole_file(files, file.path)
     try:
-        return None if match is None else _found(files, file, match)
+        return None if contents is None else _found(contents, file, match)
     except FormatVersionError:
         raise
     except (CorruptionError, pa.ArrowException, OSError, KeyError, ValueError):
         return None
 
 
-def _found(files: Files, file: FoundFile, match: re.Match[str]) -> FoundSegment:
+def _found(contents: pa.Buffer, file: FoundFile, match: re.Match[str]) -> FoundSegment:
     topic_id, partition, base = match.groups()
-    contents = brought_in(files.map(file.path).slice())
     reader = pa.ipc.open_file(contents)
     says_version = _says_version(reader.schema, contents, file.path)
     footer, end = _footer(contents, file), end_of_run(reader.schema)

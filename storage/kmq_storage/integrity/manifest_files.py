@@ -9,6 +9,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import PageRef, decode_page
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.checkpoint import checkpoints, read_refs
+from kmq_storage.log.proven_reads import proven
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
@@ -37,7 +38,7 @@ def _check_page(
 ) -> Iterator[Finding]:
     file = paths.page_file(ref.page_id)
     try:
-        page = decode_page(brought_in(files.map(file)), ref)
+        page = proven(files, file, lambda: decode_page(brought_in(files.map(file)), ref))
     except FileNotFoundError:
         if needed_by in checkpoints(files):
             yield Damage(file, reason="file is missing; the newest checkpoint names it")

@@ -25,6 +25,7 @@ from kmq_storage.integrity.log_remains import commits_left
 from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint, write_checkpoint
 from kmq_storage.log.manifest_rows import row_of_records
 from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.proven_reads import proven
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.objects.files import Files
@@ -91,8 +92,9 @@ def rebuild_pages(
 
 def is_whole(files: Files, ref: PageRef) -> bool:
     """Whether a page is there and proves itself."""
+    file = paths.page_file(ref.page_id)
     try:
-        decode_page(brought_in(files.map(paths.page_file(ref.page_id))), ref)
+        proven(files, file, lambda: decode_page(brought_in(files.map(file)), ref))
     except (CorruptionError, FileNotFoundError):
         return False
     return True

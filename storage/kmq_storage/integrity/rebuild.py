@@ -33,6 +33,7 @@ from kmq_storage.integrity.lost_end import known_lsn
 from kmq_storage.integrity.manifest_repair import is_whole_root, set_aside
 from kmq_storage.integrity.page_repair import rebuild_pages
 from kmq_storage.integrity.partition_ends import PartitionEnds
+from kmq_storage.integrity.second_looks import whole_file
 from kmq_storage.integrity.segment_holes import lost_inside
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.log.checkpoint import (
@@ -53,7 +54,6 @@ from kmq_storage.log.topic_state import Topic, recovered_name
 from kmq_storage.model import TopicSettings
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.mapping import brought_in
 
 _LOST = "the manifest was lost"
 _BASE = attrgetter("base_offset")
@@ -368,8 +368,7 @@ def _holes(topic: Topic, number: int, known: _Known, rows: list[Row]) -> Iterato
 
 def _lost_inside(files: Files, topic: Topic, number: int, row: Row) -> list[tuple[int, int]]:
     """Of a run nobody can tell, nor of what can't be read: that is cut out later."""
+    contents = None if row.in_run else whole_file(files, row.path((topic.id, number)))
     with suppress(pa.ArrowException, OSError):
-        if not row.in_run:
-            contents = brought_in(files.map(row.path((topic.id, number))).slice())
-            return lost_inside(contents, row)
+        return [] if contents is None else lost_inside(contents, row)
     return []

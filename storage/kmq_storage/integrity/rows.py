@@ -12,6 +12,7 @@ from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.manifest import STAGED, Row
 from kmq_storage.integrity.batches import check_chunk
 from kmq_storage.integrity.report import Damage, Finding, Note
+from kmq_storage.integrity.second_looks import found_twice
 from kmq_storage.integrity.segment_files import check_segment
 from kmq_storage.integrity.staged_files import check_staged
 from kmq_storage.log.offset_index import OffsetIndex, outside
@@ -104,8 +105,15 @@ class PartitionCheck:
 
 def check_file(
     files: Files, topic: Topic, number: int, rows: list[Row], *, deep: bool
-) -> Iterator[Finding]:
+) -> Iterable[Finding]:
     """What is wrong with the file of some neighbouring rows, as far as they name it."""
+    file = rows[0].path((topic.id, number))
+    return found_twice(files, file, lambda: _check_place(files, topic, number, rows, deep=deep))
+
+
+def _check_place(
+    files: Files, topic: Topic, number: int, rows: list[Row], *, deep: bool
+) -> Iterator[Finding]:
     key = (topic.id, number)
     file, places = rows[0].path(key), [row.place(key) for row in rows]
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,8 +14,11 @@ from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.format.records import is_run
 from kmq_storage.format.segment import chunks_still_named
 from kmq_storage.integrity.batches import check_chunk
+from kmq_storage.integrity.report import Finding
 from kmq_storage.integrity.runs import beginnings_in, missing_of_run, slices_of_run
+from kmq_storage.integrity.second_looks import found_twice
 from kmq_storage.integrity.segment_files import footer_of
+from kmq_storage.log.proven_reads import proven
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice
 from kmq_storage.log.topic_state import Topic
@@ -36,17 +40,25 @@ class Salvage:
 
 def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Salvage:
     """Which batches of a segment are as they were written, also when its footer is not."""
+    file = segment.location.file
+
+    def damage_of(chunk: Chunk) -> Iterable[Finding]:
+        place = chunk, topic, partition
+        return found_twice(files, file, lambda: check_chunk(files.map(file), *place))
+
     try:
-        contents = files.map(segment.location.file)
+        with suppress(CorruptionError):  # what is fetched once more is kept
+            proven(files, file, lambda: footer_of(files.map(file), segment))
+        contents = files.map(file)
     except FileNotFoundError:
         return Salvage([], [(segment.base_offset, segment.end_offset)], None)
-    chunks, proven = _named(contents, segment)
-    whole = [each for each in chunks if not any(check_chunk(contents, each, topic, partition))]
+    chunks, is_proven = _named(contents, segment)
+    whole = [each for each in chunks if not any(damage_of(each))]
     if is_run(segment.columns):
         missing = missing_of_run(contents, segment, whole, topic)
-        is_all = proven and len(whole) == len(chunks)
+        is_all = is_proven and len(whole) == len(chunks)
         return Salvage(whole, [] if is_all else missing, _beginnings(contents, segment))
-    if proven:
+    if is_proven:
         lost = [each for each in chunks if each not in whole]
         missing = [(each.base_offset, each.end_offset) for each in lost]
     else:

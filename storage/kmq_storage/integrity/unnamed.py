@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.format.manifest import Key
+from kmq_storage.integrity.second_looks import whole_file
 from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.references import references_of
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.mapping import brought_in
 
 
 def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
@@ -32,8 +32,9 @@ def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
 
 def records_of(files: Files, file: str) -> Iterator[tuple[str, int, int]]:
     """Topic, partition and number of records of a staged file; nothing when it can't be read."""
+    contents = whole_file(files, file)
     with suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
-        reader = pa.ipc.open_file(brought_in(files.map(file).slice()))
+        reader = pa.ipc.open_file(contents)
         says = reader.schema.metadata
         rows = sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
         yield says[b"kmq.topic"].decode(), int(says[b"kmq.partition"]), rows
