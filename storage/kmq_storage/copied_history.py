@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from kmq_storage.errors import InvalidRequestError, KmqError
+from kmq_storage.errors import InvalidRequestError, KmqError, UnavailableError
 from kmq_storage.format.records import without_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reader import ChunkReader
@@ -26,6 +26,7 @@ def check_history(
 
     It can't be told where one of them has been trimmed, compacted or lost. Of sealed queues nobody
     looks as long as there is nothing more to be copied: whole runs have to be read for it.
+    UnavailableError when it can't be read just now.
     """
     if not copied:
         return
@@ -53,11 +54,13 @@ def _is_another(place: str, what: str, source: CommitLog, target: CommitLog) -> 
 
 
 def _record(log: CommitLog, topic: Topic, partition: int, offset: int) -> dict[str, str] | None:
-    """What is there of a record, by column; None when there is none, or nobody can tell."""
+    """What is there of a record, by column; None when there is none, or nobody can ever tell."""
     span = (offset, offset + 1)
     try:
         for part in scan(log, ChunkReader(log.files), topic, partition, span, batch_rows=1):
             return _as_text(without_offsets(part.batch)) if part.rows else None
+    except UnavailableError:
+        raise  # which says nothing of the record
     except KmqError:
         pass  # trimmed, lost or damaged
     return None

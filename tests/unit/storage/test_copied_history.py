@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage import copying
+from kmq_storage import copied_history, copying
 from kmq_storage.copying import copy_topics
 
 _ANOTHER = "the source was restored, or is another branch"
@@ -61,6 +61,25 @@ def test_what_was_restored_from_an_older_state_is_refused(
         with pytest.raises(kmq.InvalidRequestError, match=_ANOTHER):
             copy_topics(restored.log, target.log)
     assert _values(target) == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_last_record_that_is_not_answered_for_is_not_taken_for_the_same(
+    tmp_path: Path, source: kmq.Store, target: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    kmq.clone(tmp_path / "source", tmp_path / "branch")
+    _send(source, b"c")
+    copy_topics(source.log, target.log)
+
+    def silent(*_: Any, **__: Any) -> None:
+        raise kmq.UnavailableError("no answer")
+
+    with kmq.open(tmp_path / "branch", maintenance=False) as branch:
+        _send(branch, b"C", b"D")
+        with monkeypatch.context() as down:
+            down.setattr(copied_history, "scan", silent)
+            with pytest.raises(kmq.UnavailableError):
+                copy_topics(branch.log, target.log)
+    assert _values(target) == [b"a", b"b", b"c"]
 
 
 def test_a_branch_is_refused_when_it_went_another_way(
