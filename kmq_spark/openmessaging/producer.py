@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
-from functools import cache
 from typing import Any
 
 from kmq_spark.client import producer
@@ -43,11 +42,13 @@ class Producer(StoreUser):
     def __init__(self, key_value: KeyValue) -> None:
         super().__init__(key_value)
         self._producer = self._shared.producer
-        #: Where it puts what nobody chose a partition for: in one, so that the order is kept.
         self._spread = self._store.log.environment.new_uuid().int
-        #: The topic of a message, or the log of its queue, which is made unless it is there.
-        self._stored_in = cache(self._log_of)
-        self._is_remote = self._store.log.is_remote
+        #: By what messages are for: where they are stored, and in which partition those are for
+        #: which nobody chose one; and the definitions of topics that this is of.
+        self._places: dict[tuple[str, Any], tuple[Topic, int]] = {}
+        self._definitions = -1
+        self._log = self._store.log
+        self._is_remote = self._log.is_remote
         self._ending.callback(self._settle)
         self.after_fork_in_child()
         reopen_in_child(self)
@@ -58,7 +59,7 @@ class Producer(StoreUser):
         self._sent: deque[Any] = deque()
         self._next_look = 2 * _REMEMBERED
         self._failure: BaseException | None = None
-        self._forgetting = threading.Lock()
+        self._forgetting, self._looking = threading.Lock(), threading.Lock()
 
     def create_bytes_message_to_topic(self, topic: str, body: bytes) -> BytesMessage:
         """A message for everyone who reads the topic."""
@@ -120,7 +121,8 @@ class Producer(StoreUser):
         self._check_open()
         self._shared.settle()
         if partition is None:
-            partition = self._spread % self._stored_in(*target_of(messages[0])).partitions
+            target = target_of(messages[0])
+            _, partition = self._places.get(target) or self._place(target)
         with self._store.producer() as engine, engine.transaction():
             for message in messages:
                 self._put(engine, message, partition)
@@ -128,11 +130,14 @@ class Producer(StoreUser):
     def _put(
         self, engine: producer.Producer, message: BytesMessage, partition: int | None = None
     ) -> SendResult:
-        topic, headers = self._stored_in(*target_of(message)), message.header_values
-        body, key, number = message.body or b"", None, self._spread % topic.partitions
+        if self._log.known_state.definitions != self._definitions:
+            self._look_again()
+        target, headers = target_of(message), message.header_values
+        topic, number = self._places.get(target) or self._place(target)
+        body, key = message.body or b"", None
         if partition is not None or not PLACING.isdisjoint(headers):
             key = stored.key_of(headers)
-            number = self._partition(headers, topic) if partition is None else partition
+            number = self._partition(headers, topic, number) if partition is None else partition
         extras = stored.extras_of(message, number)
         is_common = key is None and partition is None and type(extras) is bytes
         if not is_common or len(body) + len(extras) > topic.settings.max_record_bytes:
@@ -143,13 +148,35 @@ class Producer(StoreUser):
         message.sent = result = SendResult(delivery, topic.name, self._host)
         return result
 
-    def _partition(self, headers: dict[str, Any], topic: Topic) -> int:
+    def _place(self, target: tuple[str, Any]) -> tuple[Topic, int]:
+        """The topic of messages, or the log of their queue, which is made unless it is there.
+
+        And the partition of those for which nobody chose one: as long as there is the topic it is
+        the same one, so that the order is kept.
+        """
+        topic = self._log_of(*target)
+        found = self._places[target] = topic, self._spread % topic.partitions
+        return found
+
+    def _look_again(self) -> None:
+        """See which topics have more partitions, and forget those that are gone."""
+        with self._looking:
+            state = self._log.known_state
+            for target, (topic, number) in list(self._places.items()):
+                now = state.find_topic(topic.name)
+                if now is None or now.id != topic.id:
+                    del self._places[target]
+                else:
+                    self._places[target] = now, number
+            self._definitions = state.definitions
+
+    def _partition(self, headers: dict[str, Any], topic: Topic, own: int) -> int:
         chosen, key = headers.get("ShardingPartition"), headers.get("ShardingKey")
         if type(chosen) is int:
             return chosen % topic.partitions
         if chosen is not None or key is not None:
             return Router.by_key(topic, str(key if chosen is None else chosen).encode())
-        return self._spread % topic.partitions
+        return own
 
     def flush(self) -> None:
         """Return when everything sent is on disk; the error of the first that was refused."""

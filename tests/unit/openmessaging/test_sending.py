@@ -133,6 +133,40 @@ def test_sharding_headers_choose_the_partition(settings: oms.KeyValue, producer:
     assert _placed(producer, "ShardingKey", "alice") == alice
 
 
+def _partition(producer: oms.Producer, **headers: str) -> int:
+    message = producer.create_bytes_message_to_topic("t", b"x")
+    for name, value in headers.items():
+        message.put_headers(name, value)
+    return int(producer.send(message).message_id().split(":")[1])
+
+
+def test_a_producer_uses_partitions_that_were_added_and_keeps_what_has_no_key_in_order(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as other:
+        store.create_topic("t", partitions=2)
+        before = _partition(producer)
+        store.add_partitions("t", 8)
+        assert {_partition(producer) for _ in range(3)} == {before}
+        for key in map(str, range(9)):
+            where = other.send("t", b"x", key=key).result().partition
+            assert _partition(producer, ShardingKey=key) == where
+
+
+def test_a_producer_sends_to_a_topic_that_was_deleted_and_made_again(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.create_topic("t", partitions=64)
+        _partition(producer, ShardingPartition="x")
+        store.delete_topic("t")
+        with pytest.raises(kmq.NotFoundError):
+            _partition(producer)
+        assert _partition(producer) == 0  # a new one, of one partition
+        with pytest.raises(kmq.NotFoundError):
+            producer.flush()
+
+
 def test_a_search_key_is_the_key_of_the_record(settings: oms.KeyValue, producer: oms.Producer):
     message = producer.create_bytes_message_to_topic("t", b"x").put_headers("SearchKey", "order-7")
     producer.send(message)
