@@ -6,7 +6,7 @@ a zone is declared, as are digits that would be rounded away; a `float32` does r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -111,12 +111,18 @@ def _part_converter(field: pa.Field) -> Convert:
     return converted
 
 
+def _check_lasting(value: Any) -> None:
+    if isinstance(value, Iterator):  # empty when it is checked again, against a newer schema
+        raise MisfitError(f"{value!r:.80} can be read only once: make a list of it")
+
+
 def _list_converter(item: pa.Field, length: int | None) -> Convert:
     convert = _part_converter(item)
 
     def converted(value: Any) -> list[Any]:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise MisfitError(f"{value!r:.80} is no list")
+        _check_lasting(value)
         items = [convert(each) for each in value]
         if length is not None and len(items) != length:
             raise MisfitError(f"{len(items)} items are not {length}")
@@ -144,6 +150,7 @@ def _map_converter(kind: pa.MapType) -> Convert:
     key, item = _part_converter(kind.key_field), _part_converter(kind.item_field)
 
     def converted(value: Any) -> list[tuple[Any, Any]]:
+        _check_lasting(value)
         pairs = value.items() if isinstance(value, Mapping) else value
         try:
             pairs = [(name, each) for name, each in pairs]

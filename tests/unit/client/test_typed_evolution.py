@@ -147,6 +147,13 @@ def test_a_producer_that_was_open_before_sends_the_new_columns(typed: kmq.Store)
     assert [each["new"] for each in values(typed, "t")] == [None, None, 5, 6]
 
 
+def test_a_list_that_can_be_read_only_once_is_not_stored_empty_after_a_change(typed: kmq.Store):
+    with kmq.open(typed.url) as other, typed.producer() as producer:
+        other.alter_topic("t", schema=FIRST.set(0, ID.with_type(pa.int32())))
+        with pytest.raises(kmq.InvalidRequestError, match="only once: make a list"):
+            producer.send("t", {"id": 1 << 20, "tags": iter([1])})  # is checked twice
+
+
 def test_what_waits_while_the_schema_changes_is_stored_under_the_new_one(typed: kmq.Store):
     with typed.producer(linger=30) as producer:
         waits = producer.send("t", {"id": 2})

@@ -178,6 +178,8 @@ def test_what_is_changed_after_the_call_is_not_sent(typed: kmq.Store):
         ({"id": 1, "place": 5}, "place", "no dict or dataclass"),
         ({"id": 1, "counts": 5}, "counts", "no dict and no pairs"),
         ({"id": 1, "counts": {None: 1}}, "counts", "'key' is None, but not nullable"),
+        ({"id": 1, "counts": iter([("a", 1)])}, "counts", "only once: make a list"),
+        ({"id": 1, "tags": iter("a")}, "tags", "only once: make a list"),
         ({"id": 1, "kind": 5}, "kind", "5 is no text"),
         ({"id": 1, "flag": 1}, "flag", "1 is no bool"),
     ],
