@@ -27,7 +27,7 @@ from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings
+from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings, decode_schema
 from kmq_storage.names import check_name
 from kmq_storage.numeric import whole
 from kmq_storage.settings import Rule, checked, durations, whole_numbers, words
@@ -199,8 +199,10 @@ def _fitting(settings: TopicSettings) -> TopicSettings:
 def _schemas(current: TopicSettings, topic: str | None, schema: Any) -> tuple[str, ...]:
     """The versions of a schema with this one as the newest."""
     check_schema(schema)
+    encoded = encode_schema(schema)
     if topic is None:
-        return (encode_schema(schema),)
+        return (encoded,)
+    schema = decode_schema(encoded)  # Arrow forgets how a map calls its keys and values
     newest = current.schema
     if newest is None:
         raise InvalidRequestError(
@@ -217,7 +219,7 @@ def _schemas(current: TopicSettings, topic: str | None, schema: Any) -> tuple[st
             setting="schema",
             topic=topic,
         )
-    return (*current.schemas, encode_schema(schema))
+    return (*current.schemas, encoded)
 
 
 def offsets_for_time(log: CommitLog, name: str, microseconds: int) -> dict[int, int | None]:

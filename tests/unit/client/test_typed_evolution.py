@@ -137,6 +137,16 @@ def test_other_changes_keep_the_schema_and_the_same_schema_changes_nothing(typed
     assert len(typed.describe_topic("t").settings.schemas) == 1
 
 
+def test_a_map_whose_parts_have_other_names_is_the_same_map(store: kmq.Store):
+    parts = pa.field("keys", pa.string(), nullable=False), pa.field("values", pa.int8())
+    schema = pa.schema([("m", pa.map_(*parts))])  # as arrow-rs calls them
+    store.create_topic("t", schema=schema)
+    assert len(store.alter_topic("t", schema=schema).settings.schemas) == 1
+    store.alter_topic("t", schema=schema.append(pa.field("new", pa.int8())))
+    _send(store, {"m": {"a": 1}, "new": 2})
+    assert values(store, "t") == [{"m": [("a", 1)], "new": 2}]
+
+
 def test_a_producer_that_was_open_before_sends_the_new_columns(typed: kmq.Store):
     with typed.producer() as producer:
         producer.send("t", {"id": 1}).result(10)
