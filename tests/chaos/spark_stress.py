@@ -33,9 +33,12 @@ PRODUCERS = 3
 _DRAIN_SECONDS = 300.0
 #: Records of a batch at most; each run of the query has another.
 _LIMITS = (200, 2_000, 100_000)
+#: What Spark says on a busy machine: it waits ten seconds for each process that it starts.
+_SLOW_STARTS = (b"Python worker failed to connect back", b"[CANNOT_OPEN_SOCKET]")
 
-#: Stops its query when its standard input ends.
+#: Stops its query when its standard input ends, and ends with the error that its query ended with.
 DRIVER = """
+import select
 import sys
 from pyspark.sql import SparkSession
 
@@ -49,17 +52,21 @@ frame = reader.option("maxOffsetsPerTrigger", limit).option("group", "copier").l
 writer = frame.selectExpr("concat(topic, ':', partition) key", "value").writeStream.format("kmq")
 writer = writer.option("topic", "copies").option("checkpointLocation", checkpoint)
 query = writer.start(url)
-sys.stdin.read()
+while not select.select([sys.stdin], [], [], 0.2)[0]:
+    if not query.isActive:
+        raise query.exception()
 query.stop()
 """
 
 
 def produce(url: str, worker: int) -> None:
-    """Send records that say who sent them, to topics that may be gone, until killed."""
+    """Send records that say who sent them, to topics that may be gone, until killed or alone."""
+    parent = multiprocessing.parent_process()
+    assert parent, "a producer is a process of a stress"
     rng = random.Random(worker)
     store = kmq.open(url, durability="os", maintenance=False)
     producer, number = store.producer(linger=0.0), 0
-    while True:
+    while parent.is_alive():
         for topic in store.topics():
             if not topic.name.startswith(PREFIX):
                 continue
@@ -80,6 +87,7 @@ class Stress:
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self._folder = folder
+        self._log = folder / "driver.log"
         self._rng = rng
         self.url = str(folder / "store")
         self.store = kmq.open(self.url, durability="os")
@@ -169,7 +177,8 @@ class Stress:
         self._due = time.monotonic() + self._rng.uniform(0.0, 30.0) if early else None
         checkpoint = str(self._folder / "checkpoint")
         command = [sys.executable, "-c", DRIVER, self.url, checkpoint, str(limit)]
-        with (self._folder / "driver.log").open("ab") as log:
+        with self._log.open("ab") as log:
+            self._logged = log.tell()
             return subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
@@ -181,7 +190,7 @@ class Stress:
         else:
             assert self._driver.stdin
             self._driver.stdin.close()
-            if self._driver.wait(timeout=120):
+            if self._driver.wait(timeout=120) and not self._was_slow():
                 self.wrong.append("a query that was stopped ended with an error")
         self._driver = self._start_driver(self._rng.choice(_LIMITS))
 
@@ -190,8 +199,19 @@ class Stress:
         self._driver.wait()
 
     def _watch(self) -> None:
-        if self._driver.poll() is not None:
+        if self._driver.poll() is None:
+            return
+        if self._was_slow():
+            self._driver = self._start_driver(self._rng.choice(_LIMITS))
+        else:
             self.wrong.append("the query ended by itself")
+
+    def _was_slow(self) -> bool:
+        """Whether this run ended because a process of Spark's took too long to begin."""
+        said = self._log.read_bytes()[self._logged :]
+        slow = any(words in said for words in _SLOW_STARTS)
+        self.counts["runs that Spark lost patience with"] += slow
+        return slow
 
     def _committed(self, topic: str) -> dict[int, int]:
         if GROUP not in {group.name for group in self.store.groups()}:
