@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from kmq_storage.log.few_records import Part
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-_Numbers: TypeAlias = "npt.NDArray[np.int64]"
+    from kmq_storage.log.spread import Numbers
 
 #: At most so many records that nobody asked for are read between two runs.
 _BETWEEN = 8
@@ -73,7 +73,7 @@ def deliveries_in(runs: Sequence[Run], part: Part) -> list[int]:
     return list(numbers[at].tolist())
 
 
-def _placed(runs: Sequence[Run], offsets: _Numbers) -> tuple[npt.NDArray[np.intp], _Numbers]:
+def _placed(runs: Sequence[Run], offsets: Numbers) -> tuple[npt.NDArray[np.intp], Numbers]:
     """Of each offset the last run that begins up to it; firsts, rows and deliveries of the runs."""
     columns = np.array([run[2:] for run in runs], np.int64).T
     return np.searchsorted(columns[0], offsets, "right") - 1, columns

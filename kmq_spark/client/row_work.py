@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, chain, repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,8 +33,7 @@ from kmq_storage.names import queue_of_log
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-Mask: TypeAlias = "npt.NDArray[np.bool_]"
-Numbers: TypeAlias = "npt.NDArray[np.int64]"
+    from kmq_storage.log.spread import Mask, Numbers
 
 #: The digest of a row, among what it has more.
 _uniq = itemgetter(Extras._fields.index("uniq"))

@@ -18,6 +18,7 @@ from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.planning.view import View, plain_view
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.moving import looking_again
+from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 
 
@@ -35,7 +36,7 @@ class KmqBatchReader(DataSourceReader):
 
         def planned(state: StoreState) -> list[InputPartition]:
             history = history_of(log, state, self._options.archive)
-            return self._tasks(state, Times.of(log.files, now, history))
+            return self._tasks(state, Times(ChunkReader(log.files), now, history))
 
         return looking_again(log, planned)
 

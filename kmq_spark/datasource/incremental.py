@@ -30,6 +30,7 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
+from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def _bounds(
 ) -> tuple[Positions, StreamOffset]:
     history = history_of(log, state, options.archive)
     begun = known_to_group(state, options.group)
-    times = Times.of(log.files, SYSTEM.now_us(), history, begun)
+    times = Times(ChunkReader(log.files), SYSTEM.now_us(), history, begun)
     options = bounds_by_offset(options, state, times)
     coverage = cover(state, options, history)
     if not coverage.topics:

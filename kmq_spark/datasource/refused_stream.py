@@ -17,23 +17,20 @@ class RefusedStream(DataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         """Raise it."""
-        self._refuse()
+        raise self._refusal
 
     def latestOffset(self, start: object = None, limit: object = None) -> dict[str, Any]:
         """Raise it."""
-        self._refuse()
+        raise self._refusal
 
     def getDefaultReadLimit(self) -> NoReturn:
         """Raise it."""
-        self._refuse()
+        raise self._refusal
 
     def partitions(self, start: object, end: object) -> NoReturn:
         """Raise it."""
-        self._refuse()
+        raise self._refusal
 
     def read(self, partition: object) -> NoReturn:
         """Raise it."""
-        self._refuse()
-
-    def _refuse(self) -> NoReturn:
         raise self._refusal

@@ -44,6 +44,7 @@ from kmq_spark.datasource.streams.termination import at_termination
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
+from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 
 Offset = dict[str, Any]
@@ -190,7 +191,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, log: CommitLog, state: StoreState, history: History | None
     ) -> SourceOptions:
         begun = known_to_group(state, self._options.group)
-        times = Times.of(log.files, self._environment.now_us(), history, begun=begun)
+        times = Times(ChunkReader(log.files), self._environment.now_us(), history, begun=begun)
         return bounds_by_offset(self._options, state, times)
 
     def _join(self, log: CommitLog, known: StreamOffset) -> GroupMember | None:

@@ -90,9 +90,9 @@ def check_one_kind(topics: Sequence[Topic]) -> None:
 def chosen_of_all(names: Sequence[str], topics: Sequence[Topic]) -> StructType:
     """Columns of typed topics; InvalidRequestError unless each topic has them, of one type."""
     first, *others = {topic.settings.schemas: topic for topic in topics}.values()
-    found = chosen(names, _all_columns_of(first))
+    found = chosen(names, all_typed_columns(first))
     for topic in others:
-        own = {field.name: field.dataType for field in _all_columns_of(topic).fields}
+        own = {field.name: field.dataType for field in all_typed_columns(topic).fields}
         for field in found.fields:
             kind = own.get(field.name)
             if kind != field.dataType:
@@ -118,19 +118,16 @@ def chosen(names: Sequence[str], everything: StructType) -> StructType:
     return StructType([everything[name] for name in names])
 
 
-def _all_columns_of(topic: Topic) -> StructType:
-    assert topic.settings.schema is not None, "a typed topic has a schema"
-    return all_typed_columns(topic.settings.schema)
-
-
 def typed_spark_schema(schema: pa.Schema, *, include_metadata: bool) -> StructType:
     """The columns of a read of a typed topic, as Spark declares them."""
     fields = [StructField(field.name, _spark_type(field)) for field in schema]
     return StructType([*fields, *(_METADATA if include_metadata else ())])
 
 
-def all_typed_columns(schema: pa.Schema) -> StructType:
+def all_typed_columns(topic: Topic) -> StructType:
     """Every column that a read of a typed topic can have."""
+    schema = topic.settings.schema
+    assert schema is not None, "a typed topic has a schema"
     return StructType([*typed_spark_schema(schema, include_metadata=True).fields, *_EXTRAS])
 
 

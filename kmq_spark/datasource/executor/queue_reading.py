@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from functools import partial
 
 import pyarrow as pa
 
@@ -33,7 +34,7 @@ def read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.R
     losses = Losses(fail=options.fail_on_data_loss)
     for run in task.runs:
         topic_id = uuid.UUID(bytes=run.index.topic_id)
-        trimmed = _Trimmed(losses)
+        trimmed = partial(_report_trimmed, losses)
         reader = KeyedReader(log, topic_id.bytes, view.arrow.names, options.queues, trimmed)
         for part in run:
             origin = Origin(run.topic, topic_id, part.partition)
@@ -41,22 +42,17 @@ def read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.R
                 yield of_queues(rows, origin, view)
 
 
-class _Trimmed:
-    """Reports what was trimmed while a reader was on its way through it."""
-
-    def __init__(self, losses: Losses) -> None:
-        self._losses = losses
-
-    def __call__(self, topic: Topic, start: int, end: int) -> None:
-        self._losses.report(
-            f"{topic.name}: offsets {start} to {end - 1} were trimmed while they were read: how "
-            "much of them went unread is not known",
-            topic.topic_id,
-            (),
-            topic=topic.name,
-            start=start,
-            end=end,
-        )
+def _report_trimmed(losses: Losses, topic: Topic, start: int, end: int) -> None:
+    """Report what was trimmed while a reader was on its way through it."""
+    losses.report(
+        f"{topic.name}: offsets {start} to {end - 1} were trimmed while they were read: how much "
+        "of them went unread is not known",
+        topic.topic_id,
+        (),
+        topic=topic.name,
+        start=start,
+        end=end,
+    )
 
 
 def _rows(

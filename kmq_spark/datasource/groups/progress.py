@@ -75,7 +75,7 @@ class SourceProgress:
 
 
 def source_of_progress(
-    end: str | None, latest: str | None, storage_options: Mapping[str, Any] | None = None
+    end: str | None, latest: str | None, storage_options: Mapping[str, Any] | None
 ) -> SourceProgress | None:
     """The source of two offsets of a progress; None when they are not of kmq.
 

@@ -126,7 +126,7 @@ def readable_parts(
     return [TopicRange(inside.topic, part) for part in parts if part.size]
 
 
-def readable(wanted: TopicRange, losses: Losses, history: History | None = None) -> TopicRange:
+def readable(wanted: TopicRange, losses: Losses, history: History | None) -> TopicRange:
     """The part of a range that the log holds; what it doesn't is reported as lost.
 
     What an archive has of it was taken out before; it is named only.

@@ -15,12 +15,10 @@ import numpy as np
 from kmq_storage.log.spread import Spread, firsts_and_lasts
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Numbers: TypeAlias = npt.NDArray[np.int64]
+    from kmq_storage.log.spread import Numbers
 
     #: A row for each: which range, and which of its offsets, from a start up to an end.
-    Parts: TypeAlias = npt.NDArray[np.int64]
+    Parts: TypeAlias = Numbers
 
 #: Larger pieces than this share of a task are divided, so no task is off by more than that.
 _TASK_SHARE = 8

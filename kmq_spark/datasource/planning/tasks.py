@@ -23,8 +23,8 @@ from kmq_storage.log.excerpt import Excerpt
 from kmq_storage.log.topic_state import check_inside
 
 if TYPE_CHECKING:
-    from kmq_spark.datasource.planning.pieces import Numbers, Parts
-
+    from kmq_spark.datasource.planning.pieces import Parts
+    from kmq_storage.log.spread import Numbers
 
 #: Batches of fewer bytes are planned several at once, where there are very many: no task has so few
 #: that this is more than the eighth by which it may be off.

@@ -18,7 +18,6 @@ from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.objects.files import Files
 from kmq_storage.topics import first_offset_since
 
 
@@ -33,17 +32,6 @@ class Times:
     history: History | None = None
     #: The ids of topics that are not looked into: their group knows where a new stream begins.
     begun: Container[bytes] = ()
-
-    @classmethod
-    def of(
-        cls,
-        files: Files,
-        now: int,
-        history: History | None = None,
-        begun: Container[bytes] = (),
-    ) -> Times:
-        """A look at the records of a store at one moment."""
-        return cls(ChunkReader(files), now, history, begun)
 
     def bound(self, bound: Bound | None, coverage: Coverage, *, late: bool) -> Bound | None:
         """The same bound by offset; `late`: an instant may be after the last record."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -18,10 +18,7 @@ from kmq_storage.log.spread import Spread, spread_of
 from kmq_storage.log.topic_state import Partition, Topic
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Numbers: TypeAlias = npt.NDArray[np.int64]
-    Mask: TypeAlias = npt.NDArray[np.bool_]
+    from kmq_storage.log.spread import Mask, Numbers
 
 #: The spread of fewer rows is kept.
 _FEW_ROWS = 32_768

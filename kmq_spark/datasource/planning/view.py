@@ -73,9 +73,7 @@ class View:
     def _check_columns(wanted: StructType, topics: Sequence[Topic]) -> None:
         """Each topic by itself: the schemas of several grow one after the other."""
         for topic in {topic.settings.schemas: topic for topic in topics}.values():
-            schema = topic.settings.schema
-            assert schema is not None, "a typed topic has a schema"
-            lost = lacking(wanted, all_typed_columns(schema))
+            lost = lacking(wanted, all_typed_columns(topic))
             if lost is not None:
                 raise InvalidRequestError(
                     f"topic {topic.name} has no column {lost.name!r} of type "

@@ -8,16 +8,14 @@ record, or its turn where there is no room for all.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from kmq_spark.datasource.streams.weighing import proportion
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Numbers: TypeAlias = npt.NDArray[np.int64]
+    from kmq_storage.log.spread import Numbers
 
 #: What a batch takes at most when no option limits it: a first start from `earliest` must not
 #: die of memory. Some seconds of reading; Spark's own price per batch stays below a tenth of it.

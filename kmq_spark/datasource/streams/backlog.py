@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from kmq_spark.datasource.streams.weighing import Weighed
 from kmq_storage.format.manifest import weight_in_memory
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Numbers: TypeAlias = npt.NDArray[np.int64]
+    from kmq_storage.log.spread import Numbers
 
 #: What an archived record is taken to weigh at least where the log has none to compare with: the
 #: archive's files are compressed.

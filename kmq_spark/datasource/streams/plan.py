@@ -42,8 +42,8 @@ def next_end(
     *,
     limits: Limits,
     losses: Losses,
-    final: StreamOffset | None = None,
-    history: History | None = None,
+    final: StreamOffset | None,
+    history: History | None,
 ) -> tuple[StreamOffset, Sequence[TopicRanges]]:
     """Where the micro-batch that begins at `start` ends: `start` itself when there is none yet.
 

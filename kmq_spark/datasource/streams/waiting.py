@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,9 +13,7 @@ from kmq_spark.datasource.streams.weighing import Weighed, proportion
 from kmq_storage.log.spread import Spread
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Numbers: TypeAlias = npt.NDArray[np.int64]
+    from kmq_storage.log.spread import Numbers
 
 #: Of what a batch has room for by the estimates, so much is looked at beforehand.
 _AHEAD = 2.0

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kmq_storage.log.spread import Spread
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Numbers: TypeAlias = npt.NDArray[np.int64]
-    Mask: TypeAlias = npt.NDArray[np.bool_]
+    from kmq_storage.log.spread import Mask, Numbers
 
 _BEYOND_64_BITS = 1 << 63
 
