@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Self
 
 from kmq_spark.client.arguments import checked_count, checked_milliseconds
+from kmq_spark.client.resource import Resource
 from kmq_spark.client.shared_reader import SharedReader
 from kmq_spark.client.store import Store
 from kmq_spark.errors import (
@@ -85,7 +85,7 @@ class Kmq:
         return None if record is None else decoded(record)
 
 
-class KmqConsumer:
+class KmqConsumer(Resource):
     """Gets every message of the topic it subscribed to, those of before among them."""
 
     def __init__(self, store: Store) -> None:
@@ -111,24 +111,18 @@ class KmqConsumer:
             raise IllegalStateError("this consumer reads nothing yet: subscribe to a topic first")
         return self._kmq.poll(self.consumer_id, timeout_ms)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the consumer is closed")
+
     def close(self) -> None:
         """End, and have the store forget its id; from any thread, again is no error."""
         if not self._closed:
             self._closed = True
             self._forget()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError("the consumer is closed")
-
     def _forget(self) -> None:
         if self._kmq is not None:
             # Of a store that is closed, in which the id stays; or somebody has deleted it.
             with suppress(ClosedError, NotFoundError):
                 delete_group(self._store.log, self.consumer_id)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        self.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Self
 
 from kmq_spark.client.arguments import checked_flag
 from kmq_spark.client.producer import Producer
+from kmq_spark.client.resource import Resource
 from kmq_spark.client.shared_reader import single_partition
 from kmq_spark.client.store import Store
 from kmq_spark.client.transaction import Transaction
@@ -14,7 +14,7 @@ from kmq_spark.errors import ClosedError, IllegalStateError, QueueFullError, Tra
 from kmq_spark.v2.message import KmqMessage, encoded
 
 
-class KmqProducer:
+class KmqProducer(Resource):
     """Sends to any topics (NotFoundError for an unknown one), from any thread.
 
     Its transactions keep nobody from sending: what others send stands before or behind them.
@@ -108,8 +108,7 @@ class KmqProducer:
 
     def _producer(self, topic: str) -> Producer:
         single_partition(self._store.log.refresh(), topic)
-        if self._closed:
-            raise ClosedError("the producer is closed")
+        self._check_open()
         if topic not in self._producers:  # of two made at once the store closes one
             self._producers.setdefault(topic, self._store.producer(linger=0.0))
         return self._producers[topic]
@@ -118,14 +117,12 @@ class KmqProducer:
         found = self._store.log.state.topic(topic)
         return found.held + len(self._producers[topic]) >= (found.settings.capacity or math.inf)
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the producer is closed")
+
     def close(self) -> None:
         """End, and abort what is open; again is no error."""
         self._closed = True
         for producer in list(self._producers.values()):
             producer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        self.close()

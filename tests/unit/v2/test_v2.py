@@ -320,6 +320,8 @@ def test_a_consumer_that_is_closed_is_forgotten(broker: KmqBroker, store: kmq.St
         consumer.poll()
     with pytest.raises(kmq.ClosedError):
         consumer.subscribe(TOPIC)
+    with pytest.raises(kmq.ClosedError), consumer:
+        pass
     assert store.groups() == []
 
 
