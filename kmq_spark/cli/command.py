@@ -94,6 +94,11 @@ class Argument:
     settings: dict[str, Any]
 
     @property
+    def key(self) -> str:
+        """What `argparse` calls the value of an option."""
+        return self.names[0].removeprefix("--").replace("-", "_")
+
+    @property
     def is_list(self) -> bool:
         """Whether it is as many words as are given, which stand in no option."""
         return self.settings.get("nargs") in ("*", "+") and not self.names[0].startswith("-")

@@ -23,15 +23,6 @@ from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.queues import info_of
 
 _NAME = argument("name", metavar="QUEUE", help="the queue")
-_SETTINGS = (
-    "lock_timeout",
-    "max_deliveries",
-    "backoff",
-    "order",
-    "dead_letter",
-    "capacity",
-    "uniq_window",
-)
 _TOPICS = argument("topic", metavar="TOPIC", nargs="+", help="the topics")
 
 
@@ -45,11 +36,21 @@ def _start(text: str) -> str | datetime:
 
 _delays.__name__, _start.__name__ = "seconds", "start"  # what argparse calls them
 
+_SETTINGS = (
+    argument("--lock-timeout", type=seconds, help="seconds a receiver holds a record (30)"),
+    argument("--max-deliveries", type=positive, help="then it is a dead letter (16)"),
+    argument("--backoff", type=_delays, help="seconds until the next try (1,5,30,120)"),
+    argument("--order", choices=("none", "key", "strict"), help="of handing out (none)"),
+    argument("--dead-letter", metavar="QUEUE", help="where dead letters go (NAME.dlq)"),
+    argument("--capacity", type=positive, metavar="ROWS", help="the most it may hold"),
+    argument("--uniq-window", type=seconds, help="how long a uniq is known (120 seconds)"),
+)
+
 
 def _create(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, create=True) as store:
         create = partial(store.create_queue, arguments.name, topics=arguments.topic)
-        settings = given(arguments, *_SETTINGS)
+        settings = given(arguments, *(each.key for each in _SETTINGS))
         info, was_there = create_or_keep(partial(create, **settings), keep=arguments.if_not_exists)
     done = f"queue {info.name} exists" if was_there else f"created queue {info.name}"
     output.fact(asdict(info), done)
@@ -110,13 +111,7 @@ COMMANDS = (
             argument("name", metavar="QUEUE", type=new_name("queue"), help="the queue"),
             argument("topic", metavar="TOPIC", nargs="*", help="the topics that it reads"),
             argument("--if-not-exists", action="store_true", help="keep a queue that is there"),
-            argument("--lock-timeout", type=seconds, help="seconds a receiver holds a record (30)"),
-            argument("--max-deliveries", type=positive, help="then it is a dead letter (16)"),
-            argument("--backoff", type=_delays, help="seconds until the next try (1,5,30,120)"),
-            argument("--order", choices=("none", "key", "strict"), help="of handing out (none)"),
-            argument("--dead-letter", metavar="QUEUE", help="where dead letters go (NAME.dlq)"),
-            argument("--capacity", type=positive, metavar="ROWS", help="the most it may hold"),
-            argument("--uniq-window", type=seconds, help="how long a uniq is known (120 seconds)"),
+            *_SETTINGS,
         ),
     ),
     Command("queue list", "list the queues and how many records are where", _list),

@@ -23,15 +23,6 @@ from kmq_spark.cli.output import Output, aligned, plain
 
 _NAME = argument("name", metavar="TOPIC", help="the topic")
 _NONE = "none"
-_GIVEN = (
-    "retention",
-    "retention_bytes",
-    "cleanup",
-    "compression",
-    "capacity",
-    "max_record_bytes",
-    "uniq_window",
-)
 
 
 def _or_none(parse: Callable[[str], float]) -> Callable[[str], float | str]:
@@ -78,7 +69,7 @@ _SETTINGS = (
 
 
 def _settings(arguments: Namespace) -> dict[str, Any]:
-    settings = given(arguments, *_GIVEN)
+    settings = given(arguments, *(each.key for each in _SETTINGS))
     return {name: None if value == _NONE else value for name, value in settings.items()}
 
 
