@@ -19,7 +19,7 @@ from kmq_storage.log.few_records import Part
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kmq_storage.log.spread import Numbers
+    from kmq_storage.arrays import Numbers
 
 #: At most so many records that nobody asked for are read between two runs.
 _BETWEEN = 8

@@ -33,7 +33,7 @@ from kmq_storage.names import queue_of_log
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from kmq_storage.log.spread import Mask, Numbers
+    from kmq_storage.arrays import Mask, Numbers
 
 #: The digest of a row, among what it has more.
 _uniq = itemgetter(Extras._fields.index("uniq"))

@@ -15,7 +15,7 @@ import numpy as np
 from kmq_storage.log.spread import Spread, firsts_and_lasts
 
 if TYPE_CHECKING:
-    from kmq_storage.log.spread import Numbers
+    from kmq_storage.arrays import Numbers
 
     #: A row for each: which range, and which of its offsets, from a start up to an end.
     Parts: TypeAlias = Numbers

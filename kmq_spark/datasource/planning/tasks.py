@@ -24,7 +24,7 @@ from kmq_storage.log.topic_state import check_inside
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.planning.pieces import Parts
-    from kmq_storage.log.spread import Numbers
+    from kmq_storage.arrays import Numbers
 
 #: Batches of fewer bytes are planned several at once, where there are very many: no task has so few
 #: that this is more than the eighth by which it may be off.

@@ -18,7 +18,7 @@ from kmq_storage.log.spread import Spread, spread_of
 from kmq_storage.log.topic_state import Partition, Topic
 
 if TYPE_CHECKING:
-    from kmq_storage.log.spread import Mask, Numbers
+    from kmq_storage.arrays import Mask, Numbers
 
 #: The spread of fewer rows is kept.
 _FEW_ROWS = 32_768

@@ -15,7 +15,7 @@ import numpy as np
 from kmq_spark.datasource.streams.weighing import proportion
 
 if TYPE_CHECKING:
-    from kmq_storage.log.spread import Numbers
+    from kmq_storage.arrays import Numbers
 
 #: What a batch takes at most when no option limits it: a first start from `earliest` must not
 #: die of memory. Some seconds of reading; Spark's own price per batch stays below a tenth of it.

@@ -17,7 +17,7 @@ from kmq_spark.datasource.streams.weighing import Weighed
 from kmq_storage.format.manifest import weight_in_memory
 
 if TYPE_CHECKING:
-    from kmq_storage.log.spread import Numbers
+    from kmq_storage.arrays import Numbers
 
 #: What an archived record is taken to weigh at least where the log has none to compare with: the
 #: archive's files are compressed.

@@ -13,7 +13,7 @@ from kmq_spark.datasource.streams.weighing import Weighed, proportion
 from kmq_storage.log.spread import Spread
 
 if TYPE_CHECKING:
-    from kmq_storage.log.spread import Numbers
+    from kmq_storage.arrays import Numbers
 
 #: Of what a batch has room for by the estimates, so much is looked at beforehand.
 _AHEAD = 2.0

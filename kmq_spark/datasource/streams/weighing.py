@@ -10,7 +10,7 @@ import numpy as np
 from kmq_storage.log.spread import Spread
 
 if TYPE_CHECKING:
-    from kmq_storage.log.spread import Mask, Numbers
+    from kmq_storage.arrays import Mask, Numbers
 
 _BEYOND_64_BITS = 1 << 63
 
