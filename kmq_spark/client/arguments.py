@@ -124,6 +124,13 @@ def checked_numbers(value: Any) -> list[int]:
     return [checked_partition(number) for number in value]
 
 
+def checked_names(topics: object) -> list[str]:
+    """The names of some topics, or of one; whether they are there is seen later."""
+    if not isinstance(topics, Iterable):
+        raise InvalidRequestError(f"topics must be names, not {topics!r}", option="topics")
+    return [topics] if isinstance(topics, str) else list(topics)
+
+
 def check_choice(option: str, value: object, choices: tuple[str, ...]) -> None:
     """InvalidRequestError unless the value of an option is one of the choices."""
     if not is_word(value, choices):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
-from kmq_spark.client.arguments import checked_flag
+from kmq_spark.client.arguments import checked_flag, checked_names
 from kmq_spark.client.queue import Queue
 from kmq_spark.client.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
@@ -58,7 +58,9 @@ class StoreQueues:
             "uniq_window": uniq_window,
         }
         is_kept = checked_flag("exist_ok", exist_ok)
-        return queues.create_queue(self.log, name, _names(topics), settings, exist_ok=is_kept)
+        return queues.create_queue(
+            self.log, name, checked_names(topics), settings, exist_ok=is_kept
+        )
 
     def bind_queue(
         self,
@@ -82,11 +84,11 @@ class StoreQueues:
             )
         since = start if isinstance(start, str) else to_timestamp(start, "start")
         wanted = filter if tags is None else tagged(tags, filter)
-        queues.bind_queue(self.log, name, _names(topics), since, filter=wanted)
+        queues.bind_queue(self.log, name, checked_names(topics), since, filter=wanted)
 
     def unbind_queue(self, name: str, topics: Iterable[str] | str) -> None:
         """Have a queue read topics no more; what it had not finished of them it gives up."""
-        queues.unbind_queue(self.log, name, _names(topics))
+        queues.unbind_queue(self.log, name, checked_names(topics))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with what was sent to it; the topics that it read stay."""
@@ -110,9 +112,3 @@ class StoreQueues:
         queue = Queue(self.log, name, prefetch)
         self._handles.add(queue)
         return queue
-
-
-def _names(topics: Iterable[str] | str) -> Sequence[str]:
-    if not isinstance(topics, Iterable):
-        raise InvalidRequestError(f"topics must be names, not {topics!r}", option="topics")
-    return [topics] if isinstance(topics, str) else list(topics)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kmq_spark.client.arguments import check_plain, checked_partitions
+from kmq_spark.client.arguments import check_plain, checked_names, checked_partitions
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.group_entries import Interest
 from kmq_storage.format.manifest import Key
@@ -90,12 +90,10 @@ def checked_topics(topics: Iterable[str] | str | None) -> tuple[str, ...] | None
     """The names of topics, at least one; None when a pattern is to choose them."""
     if topics is None:
         return None
-    if not isinstance(topics, Iterable):
-        raise InvalidRequestError(f"topics must be names, not {topics!r}")
-    names = (topics,) if isinstance(topics, str) else tuple(topics)
+    names = checked_names(topics)
     if not names:
         raise InvalidRequestError("topics is empty: name at least one")
-    return names
+    return tuple(names)
 
 
 def _compiled(pattern: object) -> re.Pattern[str]:

@@ -12,6 +12,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
+from kmq_spark.client.arguments import checked_names
 from kmq_spark.errors import DataLossError, InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
@@ -118,9 +119,7 @@ class PullConsumer(StoreUser):
             raise InvalidRequestError(
                 f"this consumer reads queue {self._queue}: another queue needs another consumer"
             )
-        if not isinstance(topics, Iterable):
-            raise InvalidRequestError(f"topics must be names, not {topics!r}")
-        names = [topics] if isinstance(topics, str) else list(topics)
+        names = checked_names(topics)
         for kind, name in (("queue", queue), *(("topic", name) for name in names)):
             check_name(kind, name)  # before one of them is made
         for topic in map(self._store.log.refresh().find_topic, names):

@@ -191,7 +191,7 @@ class Reading:
             except _REFUSED:
                 self._commit_each(offsets)
             for place, offset in offsets.items():
-                self._note(place, offset)
+                self.queues[place].change(partial(replace, committed=offset))
 
     def _commit_each(self, offsets: Mapping[Place, int]) -> None:
         """Commit those that can be; a partition may be lost, trimmed or deleted by now."""
@@ -200,9 +200,6 @@ class Reading:
                 self._reader.commit_with({self.queues[place].key: offset})
             except _REFUSED as error:
                 _LOGGER.warning("what was consumed may come again: %s", error)
-
-    def _note(self, place: Place, offset: int) -> None:
-        self.queues[place].change(lambda state: replace(state, committed=offset))
 
 
 def _told(error: KmqError, group: str) -> str:

@@ -22,7 +22,6 @@ from kmq_spark.client.orderly.process_queue import (
     rollback,
 )
 from kmq_spark.client.record import Record
-from kmq_spark.errors import InvalidRequestError
 
 #: A suspended queue goes on after so many seconds, whatever was asked.
 _SUSPENDED_MIN, _SUSPENDED_MAX = 0.010, 30.0
@@ -90,10 +89,6 @@ class OrderlySettings:
         checked_count("max_reconsume_times", self.max_reconsume_times, lowest=-1)
         checked_count("consume_batch_max_size", self.consume_batch_max_size)
         check_choice("when_exhausted", self.when_exhausted, _ENDS)
-        if not isinstance(self.auto_commit, bool):
-            raise InvalidRequestError(
-                f"auto_commit must be True or False, not {self.auto_commit!r}", option="auto_commit"
-            )
 
 
 class Step(Enum):
