@@ -281,7 +281,7 @@ def test_a_message_whose_time_ends_while_another_one_is_worked_on_is_not_handed_
 def test_a_message_is_not_handed_out_before_its_time_and_holds_up_nobody(
     settings: oms.KeyValue, producer: oms.Producer
 ):
-    soon = time.time_ns() // 1_000_000 + 300
+    soon = time.time_ns() // 1_000_000 + 2_000
     _send(producer, "t", b"later", StartTime=soon)
     _send(producer, "t", b"now")
     consumer = attached(settings, "q", ["t"])
