@@ -12,8 +12,11 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import paths
+from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_objects import CommitObjects, NewCommit
+from kmq_storage.log.follower import Follower
 from kmq_storage.log.lost_ranges import Unnamed
+from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.cache_folder import CacheFolder
@@ -61,6 +64,40 @@ def test_who_had_read_what_a_repair_gave_up_counts_what_is_left(
         assert found.rows <= before.rows - 29
         knows.alter_topic("t", retention_bytes=left.bytes)  # all that is there, if it counts right
         assert knows.maintain().trimmed.rows == 0
+
+
+def test_a_look_at_one_commit_that_has_a_follower_begin_anew_goes_back_to_none_before(
+    bucket: MemoryBucket,
+):
+    files = BucketFiles(bucket)
+    seed = open_identity(files, SYSTEM, create=False).seed
+    follower = Follower(files, CommitObjects(files, seed), SYSTEM)
+    follower.advance()
+    before = follower.state.lsn
+    flip(bucket, commits_of(bucket)[-2])
+    with store_in(bucket) as store:
+        store.log.go_on_behind(Unnamed())
+    newest = max(name for name in bucket.objects if name.startswith("checkpoints"))
+    remove(bucket, newest)  # it comes behind the commit that gives up what was read here
+    follower.step()
+    assert follower.state.lsn > before
+
+
+def test_behind_a_lost_trim_a_topic_has_as_many_records_as_it_says(bucket: MemoryBucket):
+    with store_in(bucket) as store:
+        store.seal()
+        store.trim("t", {0: 5})
+        lost = commits_of(bucket)[-1]
+        store.trim("t", {0: 15, 1: 15})
+    flip(bucket, lost)
+    with store_in(bucket) as store:
+        assert store.repair(drop_damaged=True).damage == []
+    with store_in(bucket) as store:
+        found = store.describe_topic("t")
+        records = [value for number in range(2) for _, value in read_around(store, number)]
+        assert found.rows == len(records) == 60
+        store.alter_topic("t", retention_bytes=sum(map(len, records)) // 2)
+        assert store.maintain().trimmed.rows == 0
 
 
 def test_commits_that_a_listing_does_not_show_yet_are_not_called_missing(

@@ -15,7 +15,7 @@ from kmq_storage.log.checkpoint import write_checkpoint
 from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.log.locking import AppendLock, SyncLock
-from kmq_storage.log.lost_ranges import Behind, Unnamed, plan_behind
+from kmq_storage.log.lost_ranges import Behind, Unnamed, plan_behind, recount
 from kmq_storage.log.recovery import mend_if_asked
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.state import StoreState
@@ -80,7 +80,7 @@ def _accept(state: StoreState, last: int, behind: Behind) -> None:
         for number, part in enumerate(topic.parts):
             part.doubt = None
             topic.index(number).holes = []  # what of them was not put back is cut out
-            _recount(topic, number)
+    recount(state)
     state.damage, state.broken = [], None
 
 
@@ -91,11 +91,3 @@ def _put_back(topic: Topic, number: int, row: Row, last: int) -> None:
     part.layout_lsn = last
     topic.columns |= topic.layout().sealed_columns  # any record may be a tombstone
     topic.index(number).replace(row)
-
-
-def _recount(topic: Topic, number: int) -> None:
-    """Have the numbers of what is there: commits reckon with those before them, also lost ones."""
-    part = topic.parts[number]
-    rows = topic.index(number).rows(part.start, part.end)
-    held = [row.held_from(part.start) for row in rows]
-    part.rows, part.size = sum(each[0] for each in held), sum(each[1] for each in held)

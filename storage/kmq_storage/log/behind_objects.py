@@ -16,7 +16,7 @@ from kmq_storage.log.checkpoint import write_checkpoint
 from kmq_storage.log.commit_objects import BEHIND_LOST, CommitObjects, NewCommit
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Stamp, framed
-from kmq_storage.log.lost_ranges import Behind, CutOut, Unnamed, lost_ranges
+from kmq_storage.log.lost_ranges import Behind, CutOut, Unnamed, lost_ranges, recount
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.bucket_files import BucketFiles
 
@@ -57,6 +57,7 @@ class BehindObjects:
                 cut += lost
         if state.damage:
             state.damage = []
+            recount(state)
             new_uuid = self._environment.new_uuid
             write_checkpoint(self._files, state, follower.cursor, new_uuid, began=began)
         return Behind((), cut)

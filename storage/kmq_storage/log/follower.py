@@ -141,6 +141,8 @@ class Follower:
                 if self._take_over(found):
                     hits += 1
                     self._fetch_ahead(hits)
+                else:
+                    most = None  # what was known comes back before anybody looks at it
                 if hits == most:
                     return
             elif self._is_end(cursor):
@@ -153,13 +155,13 @@ class Follower:
         A repair gave up commits that were read here, and nobody else could tell what they did.
         """
         entries, is_new = found.entries(), self._denied != found.end.lsn
-        if not (is_new and _gives_up_known(self.state, entries)):
-            try:
+        try:
+            if not (is_new and _gives_up_known(self.state, entries)):
                 self.applied(found.end, entries, found.header.nonce)
                 return True
-            except CorruptionError:
-                if not is_new:
-                    raise
+        except CorruptionError:
+            if not is_new:
+                raise
         self._denied = found.end.lsn
         with self._files.afresh():  # nor does what was kept of them count
             self._begin()

@@ -198,3 +198,12 @@ def _committed(state: StoreState, key: Key) -> int:
         (group.offsets.get(topic_id, {}).get(number, 0) for group in state.groups.values()),
         default=0,
     )
+
+
+def recount(state: StoreState) -> None:
+    """Have the numbers of what is there: commits reckon with those before them, also lost ones."""
+    for topic in state.topics.values():
+        for number, part in enumerate(topic.parts):
+            rows = topic.index(number).rows(part.start, part.end)
+            held = [row.held_from(part.start) for row in rows]
+            part.rows, part.size = sum(each[0] for each in held), sum(each[1] for each in held)
