@@ -13,6 +13,7 @@ from operator import itemgetter
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_names
+from kmq_spark.client.subscription import Partitions
 from kmq_spark.errors import DataLossError, InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
@@ -104,6 +105,8 @@ class PullConsumer(StoreUser):
         #: Whether a message is done when it is acknowledged, not when it is handed out.
         self.acknowledges = False
         self._progress: dict[Place, Progress] = {}
+        #: The id of the topic that this is of, by its name.
+        self._ids: dict[str, bytes] = {}
         #: The positions that are stored.
         self._stored: dict[Place, int] = {}
         self._ending.callback(self._reader.close)
@@ -138,7 +141,7 @@ class PullConsumer(StoreUser):
 
     def _follow(self, queue: str, topics: list[Topic]) -> None:
         """Read these, each new place from where it was stored."""
-        self._reader.subscribe([topic.name for topic in topics])
+        self._reader.subscribe([topic.name for topic in topics], on_assign=self._begin_anew)
         known = committed_offsets(self._store.log.written_state(), f"oms.{queue}")  # not synced yet
         for topic in topics:
             for number, part in enumerate(topic.parts):
@@ -147,6 +150,18 @@ class PullConsumer(StoreUser):
                 progress.end = part.readable_from(progress.end)
                 self._reader.seek(topic.name, number, progress.end)
                 self._stored.setdefault((topic.name, number), at)
+
+    def _begin_anew(self, partitions: Partitions) -> None:
+        """Nothing of a topic that was deleted counts for one that has its name now."""
+        for name in partitions:
+            topic = self._store.log.state.find_topic(name)
+            if topic is not None and self._ids.setdefault(name, topic.id) != topic.id:
+                self._ids[name] = topic.id
+                self._ready = [each for each in self._ready if each[0] != name]
+                self._later = sorted(each for each in self._later if each[1][0] != name)
+                for place in [each for each in self._progress if each[0] == name]:
+                    del self._progress[place]
+                    self._stored.pop(place, None)
 
     def poll(self, properties: KeyValue | None = None) -> BytesMessage | None:
         """The next message; None when everything was handed out, or nothing is attached.
@@ -188,7 +203,7 @@ class PullConsumer(StoreUser):
         except DataLossError as error:
             topic, number, end = (error.context[name] for name in ("topic", "partition", "end"))
             self._reader.seek(topic, number, end)
-            self._progress[topic, number].end = end
+            self._progress.setdefault((topic, number), Progress(end, end)).end = end
             raise
 
     def _now(self) -> float:
@@ -260,11 +275,16 @@ class PullConsumer(StoreUser):
         moved = {
             place: at
             for place, at in self._positions().items()
-            if at != self._stored.get(place) and log.state.find_topic(place[0]) is not None
+            if at != self._stored.get(place) and self._is_there(place[0])
         }
         if moved:
             log.commit([Unit(self._entries(moved))], durable=False)
             self._stored |= moved  # not before: who is refused asks again
+
+    def _is_there(self, topic: str) -> bool:
+        """Whether a topic is still the one that was read."""
+        found = self._store.log.state.find_topic(topic)
+        return found is not None and found.id == self._ids.get(topic)
 
     def position_behind(self, message_id: str | None) -> tuple[Entry, ...]:
         """What has the queue go on behind a message, once it is committed."""

@@ -138,6 +138,39 @@ def test_an_acknowledgement_that_is_given_again_after_it_was_refused_counts(
     assert bodies(attached(settings, "q", ["t"])) == [b"2", b"3"]
 
 
+def test_a_topic_that_was_deleted_and_made_again_is_read_from_its_first_message(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    _send(producer, "t", b"1", b"2", b"3")
+    consumer = attached(settings, "q", ["t"])
+    for body in (b"1", b"2"):
+        assert consumer.poll().get_body() == body  # type: ignore[union-attr]
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as other:
+        store.delete_topic("t")
+        store.create_topic("t")
+        for number in range(4, 9):
+            other.send("t", b"%d" % number).result()
+    consumer.attach_queue("q", ["t"])
+    assert consumer.poll().get_body() == b"4"  # type: ignore[union-attr]
+    consumer.shutdown()
+    assert bodies(attached(settings, "q", ["t"])) == [b"5", b"6", b"7", b"8"]
+
+
+def test_the_position_in_a_topic_that_was_deleted_is_not_stored_for_another_one_of_its_name(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    _send(producer, "t", b"1", b"2", b"3")
+    consumer = attached(settings, "q", ["t"])
+    consumer.poll()
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as other:
+        store.delete_topic("t")
+        store.create_topic("t")
+        other.send("t", b"4").result()
+        consumer._store.log.refresh()
+        consumer.shutdown()
+    assert bodies(attached(settings, "q", ["t"])) == [b"4"]
+
+
 @pytest.mark.parametrize("wrong", [None, "", "x", "t:0:x", "t:x:0", "u:0:0"])
 def test_an_id_of_no_message_of_the_queue_is_refused(settings: oms.KeyValue, wrong: str | None):
     with pytest.raises(kmq.InvalidRequestError, match="no message of queue q"):
