@@ -109,9 +109,9 @@ def choice(given: Given, option: str, choices: tuple[str, ...]) -> str | None:
 
 
 def name(given: Given, option: str, kind: str) -> str | None:
-    """The name of a group or a topic; None when it is not given."""
+    """The name of a group or a topic, without blanks around it; None when it is not given."""
     text = given.get(option.lower())
-    return None if text is None else checked_name(option, kind, text)
+    return None if text is None else checked_name(option, kind, text.strip())
 
 
 def checked_name(option: str, kind: str, text: str) -> str:

@@ -24,6 +24,10 @@ COLUMNS = {
     "key as number": ["'x' value", "1 key"],
     "headers": ["'x' value", _HEADERS],
     "headers null": ["'x' value", "cast(null as array<struct<key:string,value:binary>>) headers"],
+    "headers empty": [
+        "'x' value",
+        "cast(array() as array<struct<key:string,value:binary>>) headers",
+    ],
     "headers as text": ["'x' value", "'h' headers"],
     "partition": ["'x' value", "1 partition"],
     "partition null": ["'x' value", "cast(null as int) partition", "'k' key"],
@@ -56,6 +60,7 @@ def topics_of_a_write(ask: Asker) -> None:
     both = row.selectExpr("'x' value", f"'{topic}' topic")
     _write(ask, "column", both, topic)
     _write(ask, "option goes before the column", both, other, topic=other)
+    _write(ask, "option with blanks", row.selectExpr("'x' value"), topic, topic=f" {topic} ")
     _write(ask, "neither", row.selectExpr("'x' value"), topic)
     _write(ask, "column null", row.selectExpr("'x' value", "cast(null as string) topic"), topic)
     _write(ask, "column as number", row.selectExpr("'x' value", "1 topic"), topic)

@@ -302,7 +302,7 @@ def test_a_relative_path_is_fixed_on_the_driver(
 
 def test_a_sink_knows_its_own_options_and_what_spark_adds() -> None:
     options = parse_sink_options(
-        {"path": "/d", "topic": "totals", "checkpointlocation": "/c", "queryname": "q"}
+        {"path": "/d", "topic": " totals ", "checkpointlocation": "/c", "queryname": "q"}
     )
     assert (options.url, options.topic) == ("/d", "totals")
     with pytest.raises(InvalidRequestError, match="'subscribe' belongs to a read"):
