@@ -59,7 +59,13 @@ class GroupMember:
         self.place = Place(group, query, self._membership.generation)
 
     def advance(self, finished: StreamOffset) -> None:
-        """Commit a finished position, as far as it is further than the group is."""
+        """Commit a finished position, as far as it is further than the group is.
+
+        FencedError also where nothing is to be committed: who lost its place reads no further.
+        """
+        known = self._log.state.groups.get(self.place.group) or Group()
+        if known.generation > self.place.generation:
+            raise _taken_over(self._log, self.place)
         advance_group(self._log, self.place, finished)
 
     def leave(self) -> None:
@@ -142,13 +148,17 @@ def advance_group(
     try:
         log.commit([Unit(entries)], durable=durable)
     except FencedError as lost:
-        known = log.refresh().groups[place.group]
-        raise FencedError(
-            f"group {place.group} was taken over by {known.client or 'consumers'} (generation "
-            f"{known.generation}, this query has {place.generation}): a group is read by one "
-            "query at a time",
-            **lost.context,
-        ) from lost
+        raise _taken_over(log, place) from lost
+
+
+def _taken_over(log: CommitLog, place: Place) -> FencedError:
+    known = log.refresh().groups.get(place.group) or Group()
+    return FencedError(
+        f"group {place.group} was taken over by {known.client or 'consumers'} (generation "
+        f"{known.generation}, this query has {place.generation}): a group is read by one "
+        "query at a time",
+        group=place.group,
+    )
 
 
 def announce(log: CommitLog, place: Place, name: str, topics: Mapping[str, Iterable[int]]) -> None:

@@ -69,8 +69,10 @@ def test_a_restarted_query_does_not_wait_for_the_lease_of_its_own_dead_process(s
     assert stream.sink.places == shop.places("orders")
     assert clock.seconds == 1_000.0, "nobody had to wait"
     shop.send("orders", 0, 3)
+    known = stream.sink.places
     with pytest.raises(FencedError, match="group billing was taken over"):
-        killed.all_available()  # it was not dead after all
+        killed.trigger()  # it was not dead after all
+    assert stream.sink.places == known, "nor did it read what the other one reads, too"
 
 
 def test_another_query_is_told_how_long_a_dead_one_keeps_its_group(s3_url: str) -> None:
