@@ -291,9 +291,10 @@ def discard_locks(log: CommitLog, members: Iterable[PlannedMember]) -> None:
 
 def let_die(log: CommitLog, group: str) -> None:
     """Wait until nobody reads the group alone, or for longer than an ended query takes to die."""
-    clock, lock = log.environment, log.files.open_lock(paths.member_lock(group))
+    clock = log.environment
     end = clock.monotonic() + _TO_DIE
     with translated(log.files.url):
+        lock = log.files.open_lock(paths.member_lock(group))
         while lock.is_held() and clock.monotonic() < end:
             clock.sleep(_TO_DIE_STEP)
 

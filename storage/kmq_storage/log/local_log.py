@@ -152,7 +152,8 @@ class LocalLog:
 
         OffsetOutOfRangeError when it was collected: then it was on disk.
         """
-        return self._past.written(lsn, self._end.losses)
+        with translated(self.files.url):
+            return self._past.written(lsn, self._end.losses)
 
     def _check_writable(self) -> None:
         self.check_open()
@@ -249,9 +250,10 @@ class LocalLog:
 
     def commits(self, start: int | None) -> Iterator[Commit]:
         """The visible commits from an LSN on; None: from the first that is still in the log."""
-        for commit in self._past.commits(start, self.refresh()):
-            self.check_open()
-            yield commit
+        with translated(self.files.url):
+            for commit in self._past.commits(start, self.refresh()):
+                self.check_open()
+                yield commit
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
         """A reader's state of its own with every commit on disk, and where the log goes on."""
@@ -259,8 +261,9 @@ class LocalLog:
         lsn, broken = seen.lsn, seen.broken
         if lsn and not self.files.read_only:  # else `refresh` did what can be done
             self.sync(lsn)
-        replica = self._log.new_replica(indexed=True)
-        replica.advance(lsn, lsn)
+        with translated(self.files.url):
+            replica = self._log.new_replica(indexed=True)
+            replica.advance(lsn, lsn)
         replica.state.broken = broken
         return replica.state, replica.cursor
 

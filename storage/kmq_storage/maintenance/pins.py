@@ -37,14 +37,15 @@ def decode_pin(raw: bytes) -> Pin | None:
 def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
     """Keep what the state of an LSN refers to while the block runs, at most for some seconds."""
     pin_id = log.environment.new_uuid().bytes
-    expires = log.files.now() + round(seconds * 1e6)
     file = paths.pin_file(pin_id)
     with translated(log.files.url):
+        expires = log.files.now() + round(seconds * 1e6)
         log.files.publish(file, [encode_pin(Pin(lsn, expires))], sync=True)
     try:
         yield
     finally:
-        log.files.remove(file)
+        with translated(log.files.url):
+            log.files.remove(file)
 
 
 def pinned_lsn(files: Files, now: int, expire: Callable[[str], None]) -> int | None:

@@ -29,6 +29,12 @@ WORK: dict[str, Callable[[kmq.Store], object]] = {
     "checkpoint": lambda store: store.checkpoint(),
     "collect": lambda store: store.collect(grace=0),
     "compact": lambda store: store.compact("t"),
+    "trim": lambda store: store.trim("t", {0: 4}),
+    "maintain": lambda store: store.maintain(grace=0),
+    "pin": lambda store: store.pin(5).__enter__(),
+    "commits": lambda store: list(store.commits()),
+    "trace": lambda store: store.trace("t", 0, 3),
+    "offsets of a group": lambda store: store.set_group_offsets("g", {"t": {0: 1}}),
     "repair": lambda store: store.repair(drop_damaged=True),
     "verify": lambda store: store.verify(deep=True),
     "read": lambda store: store.read("t").read_all(),
@@ -81,3 +87,15 @@ def test_who_has_a_store_open_that_was_restored_in_place_changes_nothing_there(
     with kmq.open(tmp_path / "here", create=False) as store:
         assert store.offsets("t") == {0: (0, 3)}
         assert store.verify(deep=True).ok
+
+
+@pytest.mark.parametrize("work", ["seal", "trim", "maintain"])
+def test_who_waits_for_no_disk_is_told_of_a_moved_store_too(
+    opened: kmq.Store, tmp_path: Path, work: str
+):
+    with opened, kmq.open(tmp_path / "here", durability="os", maintenance=False) as store:
+        store.seal()
+        opened.checkpoint()
+        (tmp_path / "here").rename(tmp_path / "there")
+        with pytest.raises(kmq.UnavailableError, match="moved"):
+            WORK[work](store)
