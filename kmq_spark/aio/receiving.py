@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from inspect import isawaitable
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -17,8 +19,15 @@ from kmq_spark.client import consumer, queue, queue_delivery
 from kmq_spark.client.hand import Taken
 from kmq_spark.client.orderly import consumer as orderly
 from kmq_spark.client.orderly.process_queue import QueueState
+from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
 from kmq_spark.client.record import Record
 from kmq_spark.errors import ClosedError, IllegalStateError
+
+AsyncListener: TypeAlias = Callable[
+    [list[Record], OrderlyContext], Awaitable[OrderlyStatus] | OrderlyStatus
+]
+#: Whose listener a task is, or was begun by.
+_hearing: ContextVar[Handle | None] = ContextVar("kmq_hearing", default=None)
 
 
 class Consumer(Handle[consumer.Consumer]):
@@ -121,6 +130,20 @@ class OrderlyConsumer(Handle[orderly.OrderlyConsumer]):
     def __init__(self, handle: orderly.OrderlyConsumer) -> None:
         super().__init__(handle)
         self.consumer = handle
+
+    async def answer(
+        self, listener: AsyncListener, records: list[Record], context: OrderlyContext
+    ) -> OrderlyStatus:
+        """What the listener says, in a task of its own."""
+        _hearing.set(self)
+        given = listener(records, context)
+        return await given if isawaitable(given) else given
+
+    async def __aexit__(self, *raised: object) -> None:
+        if _hearing.get() is self:  # as the twin does: it waits for this answer
+            self.consumer._stop()
+        else:
+            await super().__aexit__(*raised)
 
     async def join(self, timeout: float | None = None) -> None:
         """Return when it is closed; raises what ended it before."""

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
-from inspect import isawaitable
 from typing import Any
 
 import pyarrow as pa
 
 from kmq_spark.aio.handles import H, Handle, Opening, R, T
 from kmq_spark.aio.keyed import KeyedQueues
-from kmq_spark.aio.receiving import Consumer, OrderlyConsumer, Queue
+from kmq_spark.aio.receiving import AsyncListener, Consumer, OrderlyConsumer, Queue
 from kmq_spark.aio.sending import Producer
 from kmq_spark.client import store
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
 from kmq_spark.client.record import Record
 from kmq_storage.model import Commit
-
-AsyncListener = Callable[[list[Record], OrderlyContext], Awaitable[OrderlyStatus] | OrderlyStatus]
 
 
 def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa: A001 - its name
@@ -86,12 +83,9 @@ class Store(Handle[store.Store]):
         async def opened() -> OrderlyConsumer:
             loop = asyncio.get_running_loop()
 
-            async def answer(records: list[Record], context: OrderlyContext) -> OrderlyStatus:
-                given = listener(records, context)
-                return await given if isawaitable(given) else given
-
             def listen(records: list[Record], context: OrderlyContext) -> OrderlyStatus:
-                return asyncio.run_coroutine_threadsafe(answer(records, context), loop).result()
+                answer = found.answer(listener, records, context)
+                return asyncio.run_coroutine_threadsafe(answer, loop).result()
 
             open_one = self._handle.orderly_consumer
             found = OrderlyConsumer(await self._run(open_one, group, topics, listen, **options))

@@ -88,13 +88,18 @@ class OrderlyConsumer(Resource):
 
         From any thread; the listener itself doesn't wait.
         """
+        reading = self._stop()
+        if reading is not None and not reading.is_listener():
+            self._thread.join()
+
+    def _stop(self) -> Reading | None:
+        """Have it end, and don't wait for that."""
         self._closing.set()
         with self._starting:
             reading = self._reading
         if reading is not None:
             reading.wake()
-            if not reading.is_listener():
-                self._thread.join()
+        return reading
 
     def join(self, timeout: float | None = None) -> None:
         """Return when it is closed; raises what ended it before.

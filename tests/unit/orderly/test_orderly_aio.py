@@ -54,6 +54,26 @@ def test_an_awaited_listener_gets_each_partition_in_order(tmp_path: Path):
     assert [offset for partition, offset in heard if partition == 1] == [0, 1, 2, 3]
 
 
+def test_a_listener_may_close_its_consumer_which_does_not_wait_for_it(tmp_path: Path):
+    async def main() -> None:
+        opened: list[aio.OrderlyConsumer] = []
+
+        async def listen(records: list[kmq.Record], _: kmq.OrderlyContext) -> kmq.OrderlyStatus:
+            if records[0].offset == 1:
+                await opened[0].close()
+            return SUCCESS
+
+        async with aio.open(tmp_path / "s") as store:
+            await store.create_topic("t")
+            opened.append(await store.orderly_consumer("g", ["t"], listen))
+            async with store.producer() as producer:
+                await producer.send_batch("t", [b"0", b"1"])
+            await opened[0].join(30)
+            assert (await store.describe_group("g")).committed == {"t": {0: 2}}
+
+    asyncio.run(main())
+
+
 def test_a_listener_that_awaits_nothing_may_be_a_plain_function(tmp_path: Path):
     async def main() -> None:
         ended = asyncio.Event()
