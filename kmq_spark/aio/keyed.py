@@ -88,8 +88,8 @@ class KeyedDelivery:
 
 
 def _give_back(received: Iterable[keyed_receiving.KeyedDelivery]) -> None:
-    with suppress(KmqError):  # else they come again when their lock ends
-        for delivery in received:
+    for delivery in received:
+        with suppress(KmqError):  # else it comes again when its lock ends
             delivery.nack()
 
 
