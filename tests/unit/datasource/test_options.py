@@ -252,7 +252,7 @@ def test_an_assignment_that_is_no_map_of_partitions_is_refused(text: str) -> Non
         parse_source_options({"path": "/data", "assign": text})
 
 
-@pytest.mark.parametrize("text", ["", " ", "[", "(?P<x", "(" * 5000, "a{9999999999}"])
+@pytest.mark.parametrize("text", ["", " ", "[", "(?P<x", "(" * 5000, "a{9999999999}", "[a&&[^b]]"])
 def test_a_pattern_that_is_no_expression_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequestError, match="'subscribePattern' is"):
         parse_source_options({"path": "/data", "subscribePattern": text})
