@@ -27,7 +27,7 @@ AsyncListener: TypeAlias = Callable[
     [list[Record], OrderlyContext], Awaitable[OrderlyStatus] | OrderlyStatus
 ]
 #: Whose listener a task is, or was begun by.
-_hearing: ContextVar[Handle | None] = ContextVar("kmq_hearing", default=None)
+_hearing: ContextVar[Handle[Any] | None] = ContextVar("kmq_hearing", default=None)
 
 
 class Consumer(Handle[consumer.Consumer]):

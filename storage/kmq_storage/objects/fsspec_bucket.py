@@ -42,6 +42,8 @@ _UNFIT = frozenset(
         *("zip", "tar", "libarchive", "github", "git", "gist", "jupyter", "root"),
     )
 )
+#: Schemes that have another name, under which they need no client of fsspec's.
+_BETTER = {"s3a": "s3", "gcs": "gs"}
 _WHOLE_BYTES = 16 * 1024 * 1024
 _TIME_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified")
 
@@ -66,7 +68,8 @@ def open_fsspec(url: str, options: Mapping[str, Any], known: Sequence[str]) -> F
     try:
         files, root = fsspec.core.url_to_fs(url, **settings)
     except ImportError as error:
-        raise InvalidRequestError(f"stores at {scheme}://: {error}", url=url) from None
+        better = f", or write {_BETTER[scheme]}://" if scheme in _BETTER else ""
+        raise InvalidRequestError(f"stores at {scheme}://: {error}{better}", url=url) from None
     except Exception as error:
         reason = without_secrets(str(error), secrets)
         raise InvalidRequestError(f"store {url} can't be opened: {reason}", url=url) from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,18 @@ def test_a_url_without_its_slashes_is_no_path(
     with pytest.raises(InvalidRequestError, match="without its slashes"):
         kmq.open(url)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "module", "better"), [("s3a", "s3fs", "s3"), ("gcs", "gcsfs", "gs")]
+)
+def test_a_scheme_whose_client_is_missing_has_a_name_that_needs_none(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, module: str, better: str
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.delitem(import_module("fsspec.registry")._registry, scheme, False)
+    with pytest.raises(InvalidRequestError, match=f"write {better}://"):
+        kmq.open(f"{scheme}://bucket/shop")
 
 
 def test_the_home_of_nobody_is_no_path():
