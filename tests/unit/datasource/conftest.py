@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,22 @@ from tests.spark.shop import Shop
 def _warnings_anew() -> None:
     """A process says the same only once, and tests may share their words."""
     warn_once.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _shops_close(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close what a test opened: its maintenance would go on, and miss the folder."""
+    opened: list[Shop] = []
+    begin = Shop.__init__
+
+    def noted(self: Shop, *arguments: Any, **options: Any) -> None:
+        begin(self, *arguments, **options)
+        opened.append(self)
+
+    monkeypatch.setattr(Shop, "__init__", noted)
+    yield
+    for each in opened:
+        each.close()
 
 
 @pytest.fixture
