@@ -262,6 +262,7 @@ def test_two_queries_append_to_one_topic_at_the_same_time(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ) -> None:
     shop.send("orders", 0, 20)
+    shop.store.log.sync(shop.lsn())  # who opens it while the other query syncs sees no more
     frame = load(spark, shop, maxOffsetsPerTrigger=5).select("key", "value")
     queries = [_start(frame, shop, tmp_path / name) for name in ("one", "two")]
     assert all(query.awaitTermination(120) for query in queries)
