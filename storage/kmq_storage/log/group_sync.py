@@ -25,6 +25,8 @@ from kmq_storage.log.mending import Mending
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
+#: How long who only reads waits for a sync of somebody else's, who may have died in it (seconds).
+_OTHERS_WAIT = 1.0
 
 
 class GroupSync:
@@ -46,6 +48,8 @@ class GroupSync:
         self._mending = mending
         self._environment = environment
         self._has_failed = False
+        #: How far it was synced when a sync of somebody else's was waited for.
+        self._waited_at = -1
 
     def sync_read_only(self, written: int, known: int) -> int:
         """Bring what others wrote to disk, without locks and without telling anybody.
@@ -53,9 +57,10 @@ class GroupSync:
         What is `known` to be there by what was read of the log needs no sync.
 
         The last commit that is known to be there: `written`, unless a sync of this handle failed,
-        or one of others did, or has not ended. The kernel tells of lost pages once, so after that
+        or one of others did, or does not end. The kernel tells of lost pages once, so after that
         it shows what others synced.
         """
+        self._let_others_end(written)
         synced = max(self._synced(), known)
         if synced >= written or self._is_doubtful():
             return min(synced, written)
@@ -73,6 +78,13 @@ class GroupSync:
             )
             return synced
         return min(max(self._synced(), known), written) if self._is_doubtful() else written
+
+    def _let_others_end(self, written: int) -> None:
+        """Wait for a sync that is under way: what it brings to disk may be all that there is."""
+        synced = self._hint.synced or 0
+        if self._hint.sync_unfinished and synced < written and synced != self._waited_at:
+            self._waited_at = synced
+            self._hint.sleep_while_synced(synced, _OTHERS_WAIT)
 
     def _synced(self) -> int:
         """How far others synced; commits that were collected are on disk."""

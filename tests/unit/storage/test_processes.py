@@ -211,6 +211,34 @@ def test_a_read_only_handle_reads_and_refuses_to_write(tmp_path: Path):
     assert values_of(reader) == [b"one", b"two"]
 
 
+def test_who_comes_to_read_while_another_process_syncs_sees_what_that_brings_to_disk(
+    tmp_path: Path,
+):
+    log = open_folder(tmp_path, durable=False)
+    make_topic(log)
+    hint = log._hint
+
+    def sync() -> None:
+        with hint.syncing():
+            begun.set()
+            time.sleep(0.1)
+        hint.publish_synced(hint.written or 0)
+
+    begun, syncing = threading.Event(), threading.Thread(target=sync)
+    syncing.start()
+    begun.wait()
+    assert open_folder(tmp_path, read_only=True).refresh().topics
+    syncing.join()
+
+
+def test_a_read_only_handle_sees_old_commits_only_where_nobody_ends_a_sync(tmp_path: Path):
+    log = open_folder(tmp_path, durable=False)
+    make_topic(log)
+    with suppress(KeyboardInterrupt), log._hint.syncing():
+        raise KeyboardInterrupt  # as who is killed
+    assert not open_folder(tmp_path, read_only=True).refresh().topics
+
+
 def test_a_read_only_handle_follows_a_store_without_hint_page_and_does_not_spin(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)
