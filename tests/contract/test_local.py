@@ -130,6 +130,13 @@ class TestLocalDisk(DiskContract):
         lock.release()
 
     @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+    def test_words_that_a_file_of_an_older_version_lacks_are_zeros_to_who_reads(
+        self, disk: LocalDisk
+    ):
+        disk.open_words("log/hint", 8).store(7, 5)
+        words = LocalDisk(disk.root, read_only=True).open_words("log/hint", 9)
+        assert [words.load(7), words.load(8), *words.loaded(7, 2)] == [5, 0, 5, 0]
+
     def test_words_are_shared_with_another_process(self, disk: LocalDisk):
         words = disk.open_words("log/hint", 8)
 

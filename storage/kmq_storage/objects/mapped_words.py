@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Callable
 
 import pyarrow as pa
 
@@ -26,12 +27,19 @@ class MappedWords:
         mapped = _map(path, count * _WORD, read_only=read_only)
         words = memoryview(mapped).cast("Q")
         #: The word at an index, and setting it: the map's own methods, since all go through here.
-        self.load, self.store = words.__getitem__, words.__setitem__
+        self.load: Callable[[int], int] = words.__getitem__
+        self.store: Callable[[int, int], None] = words.__setitem__
+        if len(words) < count:
+            self.load = self._load_or_zero
         self._words = words
         self._address = pa.py_buffer(mapped).address
 
+    def _load_or_zero(self, index: int) -> int:
+        # A file that was cut, or of a version with fewer words, opened to read.
+        return self._words[index] if index < len(self._words) else 0
+
     def loaded(self, first: int, count: int) -> list[int]:
-        """Some words, each as `load` gives it; zeros for what a file that was cut has not."""
+        """Some words, each as `load` gives it; zeros for what the file has not."""
         found = self._words[first : first + count].tolist()
         return found + [0] * (count - len(found))
 

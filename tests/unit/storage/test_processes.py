@@ -253,6 +253,16 @@ def test_a_read_only_handle_follows_a_store_without_hint_page_and_does_not_spin(
     assert values_of(reader) == [b"one", b"y" * 60_000]
 
 
+def test_a_read_only_handle_reads_a_store_whose_hint_page_has_the_words_of_the_first_version(
+    tmp_path: Path,
+):
+    log = open_folder(tmp_path, durable=False)
+    make_topic(log)
+    send(log, b"one")
+    os.truncate(tmp_path / "log" / "hint", 8 * 8)
+    assert values_of(open_folder(tmp_path, read_only=True)) == [b"one"]
+
+
 def test_a_reader_that_waits_rehearses_when_a_commit_is_prepared(tmp_path: Path):
     log = open_folder(tmp_path)
     make_topic(log)
