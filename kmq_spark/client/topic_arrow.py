@@ -35,14 +35,15 @@ class CheckedBatch:
 def batches_of(log: CommitLog, topic: str, data: object) -> list[CheckedBatch]:
     """The non-empty record batches of a RecordBatch, Table or RecordBatchReader.
 
-    InvalidRequestError for what the topic doesn't take.
+    InvalidRequestError for what the topic doesn't take, of no rows too.
     """
     schema = _schema_of(data)
     checked_with_known(log, topic, lambda known: _check_schema(schema, known))
     batches = [batch for batch in _parts(data) if batch.num_rows]
-    return checked_with_known(
-        log, topic, lambda known: [_checked(batch, known) for batch in batches]
+    checked = checked_with_known(
+        log, topic, lambda known: [_checked(each, known) for each in batches or [_empty(schema)]]
     )
+    return checked if batches else []
 
 
 def _schema_of(data: object) -> pa.Schema:
@@ -62,6 +63,20 @@ def _parts(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> list[pa.Re
         return list(data.combine_chunks().to_batches())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # dictionaries that are no common one
         return list(data.to_batches())
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    """No rows, whose types are checked as those of any."""
+    arrays = []
+    for field in schema:
+        try:
+            arrays.append(pa.array([], field.type))
+        except pa.ArrowNotImplementedError as error:  # a union
+            raise InvalidRequestError(
+                f"column {field.name!r} of type {field.type} is of no type that a topic takes",
+                column=field.name,
+            ) from error
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _check_schema(schema: pa.Schema, topic: Topic | None) -> None:

@@ -239,6 +239,41 @@ def test_wrong_arrow_data_is_refused_at_once(
     assert lsn(store) == before
 
 
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ("value", pa.int64()),
+        ("key", pa.float64()),
+        ("partition", pa.string()),
+        ("timestamp", pa.timestamp("us")),
+        ("headers", pa.string()),
+        ("properties", pa.int64()),
+        ("key", pa.dense_union([pa.field("a", pa.int8())])),
+    ],
+)
+def test_columns_of_wrong_types_are_refused_without_rows_too(
+    producer: kmq.Producer, column: str, kind: pa.DataType
+):
+    columns = {"value": pa.binary()} | {column: kind}
+    for data in _without_rows(pa.schema(columns)):
+        with pytest.raises(kmq.InvalidRequestError, match=f"'{column}' of type") as refused:
+            producer.send_arrow("t", data)
+        assert refused.value.context["column"] == column
+
+
+def test_columns_of_other_types_that_are_taken_are_so_without_rows(producer: kmq.Producer):
+    columns = {"value": pa.large_string(), "key": pa.null(), "partition": pa.uint8()}
+    for data in _without_rows(pa.schema(columns)):
+        assert producer.send_arrow("t", data).result(10).rows == 0
+
+
+def _without_rows(schema: pa.Schema) -> list[Any]:
+    return [
+        pa.Table.from_batches([], schema=schema),
+        pa.RecordBatchReader.from_batches(schema, []),
+    ]
+
+
 PROPERTY = pa.struct(
     [
         ("int", pa.int64()),

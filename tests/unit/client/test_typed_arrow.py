@@ -124,6 +124,8 @@ def test_a_reader_and_empty_batches_are_taken(typed: kmq.Store):
     assert _send_arrow(typed, reader).rows == 3
     assert _send_arrow(typed, table.slice(0, 0)).rows == 0
     assert _send_arrow(typed, SCHEMA.empty_table()).rows == 0
+    with pytest.raises(kmq.InvalidRequestError, match="'_key' of type int64 is not binary"):
+        _send_arrow(typed, pa.schema([("id", pa.int32()), ("_key", pa.int64())]).empty_table())
     assert typed.describe_topic("t").rows == 3
 
 
