@@ -17,6 +17,7 @@ from kmq_storage import paths
 from tests.damage.bucket import flip, store_in
 from tests.damage.sweep import Harm
 from tests.damage.test_repair import harmed
+from tests.support.engine import Sent, send_rows
 from tests.support.memory_bucket import MemoryBucket
 
 
@@ -207,6 +208,23 @@ def test_a_topic_whose_making_is_lost_can_be_deleted_by_who_knows_it():
         knows.delete_topic("made")
         with place.open() as store:
             assert store.topics() == []
+
+
+def test_of_staged_files_that_would_tell_a_topics_name_one_may_be_gone(place: Place):
+    """What is gone tells nothing; the next one does."""
+    with place.open() as store:
+        store.create_topic("made", partitions=2)
+        made = _lsn(store)
+        for partition in range(2):
+            rows = [Sent(None, b"staged %d" % partition)]
+            send_rows(store.log, "made", rows, partition=partition, staged=True)
+        (first, *_) = store.log.refresh().find_topic("made").index(0).rows(0, 1)
+        store.log.files.remove(first.path((store.describe_topic("made").topic_id.bytes, 0)))
+    place.damage(made)
+    with place.open() as store:
+        assert store.repair(drop_damaged=True).ok
+        assert _only_topic(store) == "made"
+        assert _values(store, "made", partition=1) == [b"staged 1"]
 
 
 def test_a_trim_of_records_whose_commit_is_lost_counts_none_of_those_that_are_left():

@@ -33,6 +33,8 @@ def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
 def records_of(files: Files, file: str) -> Iterator[tuple[str, int, int]]:
     """Topic, partition and number of records of a staged file; nothing when it can't be read."""
     contents = whole_file(files, file)
+    if contents is None:
+        return
     with suppress(pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         reader = pa.ipc.open_file(contents)
         says = reader.schema.metadata
