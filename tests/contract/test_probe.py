@@ -16,10 +16,12 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import DELTA, ArchiveRecord, ArchiveRecords
+from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import FencedError
 from kmq_storage.format.identity import BucketFacts, Identity, decode_identity, encode_identity
 from kmq_storage.log.bucket_log import BucketLog
+from kmq_storage.log.commit_objects import CommitObjects
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects import lease
 from kmq_storage.objects.bucket import Put
@@ -184,6 +186,18 @@ def test_a_name_that_is_taken_stays_as_it_is_where_no_upload_is_conditional():
     files.conditional = False
     assert [files.publish("name", [body], sync=True) for body in (ONE, TWO)] == [True, False]
     assert files.read("name") == ONE
+
+
+def test_a_commit_that_is_there_after_all_stays_where_no_upload_is_conditional():
+    """Who gives it up for lost was told so once, by a server that may not know yet."""
+    bucket = Unconditional("memory-bucket://there")
+    files = BucketFiles(bucket)
+    files.conditional = False
+    bucket.put(paths.commit_object(7), [ONE])
+    for lsn in (7, 8):
+        CommitObjects(files, 0).block(lsn)
+    assert files.read(paths.commit_object(7)) == ONE
+    assert files.exists(paths.commit_object(8))
 
 
 def test_a_writer_that_was_stopped_for_longer_than_its_lease_is_fenced(

@@ -138,8 +138,11 @@ class CommitObjects:
         return None
 
     def block(self, lsn: int) -> None:
-        """Have something at the name of a lost commit that is none: nobody takes it any more."""
-        self._put(paths.commit_object(lsn), b"lost")
+        """Have something at the name of a lost commit that is none: nobody takes it any more.
+
+        A commit that is there after all stays, also where a name is not created but written.
+        """
+        self._files.create(paths.commit_object(lsn), [b"lost"])
 
     def fetch_ahead(self, first: int, count: int) -> None:
         """Begin to fetch the commits with these LSNs."""
