@@ -102,6 +102,13 @@ class FilesContract:
             files.stage(f"staged/{name}", [b"x"], sync=False)
         assert files.list("staged") == ["a", "b", "c"]
 
+    def test_the_store_itself_lists_what_is_in_no_folder_and_walks_through_all(self, files: Files):
+        for path in ("kmq.json", "staged/a", "pages/b"):
+            files.publish(path, [b"x"], sync=False)
+        assert "kmq.json" in files.list("")
+        assert not {"a", "b"} & set(files.list(""))
+        assert [each.path for each in files.walk("")] == ["kmq.json", "pages/b", "staged/a"]
+
     def test_a_removed_file_is_gone_and_may_be_removed_again(self, files: Files):
         files.stage("staged/a", [b"x"], sync=False)
         for path in ("staged/a", "staged/a"):

@@ -137,13 +137,13 @@ class SimulatedDisk(NothingFetched):
 
     def list(self, folder: str) -> list[str]:
         self.scheduler.pause()
-        start = len(folder) + 1
-        inside = (path[start:] for path in self.files if path.startswith(f"{folder}/"))
-        return sorted(name for name in inside if "/" not in name)
+        inside = (path.rpartition("/") for path in self.files)
+        return sorted(name for parent, _, name in inside if parent == folder)
 
     def walk(self, folder: str) -> Iterator[FoundFile]:
         self.scheduler.pause()
-        for path in sorted(path for path in self.files if path.startswith(f"{folder}/")):
+        below = f"{folder}/" if folder else ""
+        for path in sorted(path for path in self.files if path.startswith(below)):
             if path in self.files:
                 inode = self.files[path]
                 yield FoundFile(path, len(inode.data), inode.modified)
