@@ -30,8 +30,8 @@ def _by_age_alone(facts: Any, file: Any) -> bool:
 
 def never_begins_anew(patch: pytest.MonkeyPatch) -> None:
     """An idle handle stays on the checkpoint it began with, until that is collected."""
-    patch.setattr(local_log, "has_newer_checkpoint", lambda *_: False)
-    patch.setattr(bucket_log, "has_newer_checkpoint", lambda *_: False)
+    patch.setattr(local_log, "is_look_due", lambda *_: False)
+    patch.setattr(bucket_log, "is_look_due", lambda *_: False)
 
 
 #: The others show in one of a thousand seeds: tests of collection find them each time.

@@ -15,7 +15,7 @@ from kmq_storage.errors import ClosedError, UnavailableError
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.behind_objects import BehindObjects
 from kmq_storage.log.binding import RefusedError, Unit
-from kmq_storage.log.checkpoint import has_newer_checkpoint
+from kmq_storage.log.checkpoint import is_look_due, look_for_newer
 from kmq_storage.log.collected import collected_lsn, deletable_lsn, mark_collected
 from kmq_storage.log.combining import Combining
 from kmq_storage.log.commit_log import WrittenCommit
@@ -149,7 +149,8 @@ class BucketLog:
         self.check_open()
         with translated(self.files.url):
             self._follower.advance()
-            if has_newer_checkpoint(self.files, self._follower.state, self.environment.monotonic()):
+            state, now = self._follower.state, self.environment.monotonic()
+            if is_look_due(state, now) and look_for_newer(self.files, state, now):
                 self._follower.begin_anew()
                 self._follower.advance()
         return self._follower.state

@@ -132,17 +132,20 @@ def starting_point(files: Files, journal: Journal) -> Checkpoint | None:
     return found
 
 
-def has_newer_checkpoint(files: Files, state: StoreState, now: float) -> bool:
-    """Whether a state should begin anew at a newer checkpoint: it applied many commits, or is old.
+def is_look_due(state: StoreState, now: float) -> bool:
+    """Whether it is time to look for a newer checkpoint: a state applied many commits, or is old.
 
-    The pages below it may be collected some time after there is a newer one. So it should where
+    The pages below it may be collected some time after there is a newer one. So it is where
     it met damage: a checkpoint behind that was written by a repair. `now` in seconds of a clock
     that never goes back.
     """
     is_damaged = bool(state.damage) or state.broken is not None
     earlier = limits.REBASE_SECONDS - _LOOK_FOR_REPAIR if is_damaged else 0
-    if state.lsn < state.rebase_at and now < state.rebase_time - earlier:
-        return False
+    return state.lsn >= state.rebase_at or now >= state.rebase_time - earlier
+
+
+def look_for_newer(files: Files, state: StoreState, now: float) -> bool:
+    """Whether there is a newer checkpoint than a state began at; the next look is due later."""
     state.rebase_at = state.lsn + limits.REBASE_COMMITS
     state.rebase_time = now + limits.REBASE_SECONDS
     newest = checkpoints(files)[:1]

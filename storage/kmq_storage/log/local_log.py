@@ -16,7 +16,7 @@ from kmq_storage.errors import ClosedError
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.behind import go_on_behind
 from kmq_storage.log.binding import RefusedError, Unit, bind
-from kmq_storage.log.checkpoint import has_newer_checkpoint
+from kmq_storage.log.checkpoint import is_look_due, look_for_newer
 from kmq_storage.log.closed import Closed, idle
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
@@ -174,7 +174,8 @@ class LocalLog:
         """The state with every visible commit: what is on disk, or written for `durable=False`."""
         self.check_open()
         with self._reading, translated(self.files.url):
-            if has_newer_checkpoint(self.files, self._reader.state, self.environment.monotonic()):
+            state, now = self._reader.state, self.environment.monotonic()
+            if is_look_due(state, now) and look_for_newer(self.files, state, now):
                 self._reader.start()
             self._reader.make_visible()
             self._reader.look_beyond(self._show_written)
