@@ -43,18 +43,26 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
     def __init__(self, store: Store, topic: str, partition: int) -> None:
         self._store, self._topic, self._partition = store, topic, partition
         self._shared_headers = stored.shared_headers(store.url)
-        known = committed_offsets(store.log.refresh(), _GROUP)
-        self._at = min(known.get(topic, {}).get(partition, 0), self._bounds()[1])
-        #: The offsets that were read last, and what is there.
-        self._seen, self._messages = range(0), dict[int, stored.Stored]()
+        #: Which topic of this name it walks; one that is made again is another one.
+        self._topic_id = b""
+        self._bounds()
 
     def _bounds(self) -> tuple[int, int]:
-        part = self._store.log.refresh().topic(self._topic).partition(self._partition)
+        state = self._store.log.refresh()
+        topic = state.topic(self._topic)
+        part = topic.partition(self._partition)
+        if topic.id != self._topic_id:
+            self._topic_id = topic.id
+            known = committed_offsets(state, _GROUP)
+            self._at = min(known.get(topic.name, {}).get(self._partition, 0), part.end)
+            #: The offsets that were read last, and what is there.
+            self._seen, self._messages = range(0), dict[int, stored.Stored]()
         return part.first, part.end
 
     def current_offset(self) -> int:
         """The offset of the message that `next` gives."""
-        return max(self._at, self.first_offset())  # what was trimmed is not gone through
+        start, _ = self._bounds()
+        return max(self._at, start)  # what was trimmed is not gone through
 
     def first_offset(self) -> int:
         """The offset of the first message."""

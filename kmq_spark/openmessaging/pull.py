@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, compress
 from operator import itemgetter
 
 import pyarrow as pa
@@ -19,9 +20,11 @@ from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
+from kmq_storage.filters import accepted
 from kmq_storage.format.entries import Entry
 from kmq_storage.groups import committed_offsets, offset_entries
 from kmq_storage.log.binding import Unit
+from kmq_storage.log.queue_topics import Binding
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import check_name
 
@@ -43,14 +46,15 @@ class Progress:
     _read_count: int = 0
     _open: set[int] = field(default_factory=set)
 
-    def read(self, offsets: list[int]) -> None:
-        """These were read, behind all others."""
+    def read(self, offsets: list[int], end: int) -> None:
+        """All before `end` was read, and these are messages, behind all others."""
         if not len(self):
-            self.first = offsets[0]
-        all_between = range(offsets[0], offsets[-1] + 1)
-        self._read.append(all_between if len(all_between) == len(offsets) else offsets)
-        self._read_count += len(offsets)
-        self.end = offsets[-1] + 1
+            self.first = offsets[0] if offsets else end
+        if offsets:
+            all_between = range(offsets[0], offsets[-1] + 1)
+            self._read.append(all_between if len(all_between) == len(offsets) else offsets)
+            self._read_count += len(offsets)
+        self.end = end
 
     def __len__(self) -> int:
         return self._read_count + len(self._open)
@@ -144,8 +148,10 @@ class PullConsumer(StoreUser):
         self._reader.subscribe([topic.name for topic in topics], on_assign=self._begin_anew)
         known = committed_offsets(self._store.log.written_state(), f"oms.{queue}")  # not synced yet
         for topic in topics:
+            binding = self._binding(topic.id)
             for number, part in enumerate(topic.parts):
-                at = part.readable_from(known.get(topic.name, {}).get(number, part.start))
+                first = part.start if binding is None else binding.start(number)
+                at = part.readable_from(known.get(topic.name, {}).get(number, first))
                 progress = self._progress.setdefault((topic.name, number), Progress(at, at))
                 progress.end = part.readable_from(progress.end)
                 self._reader.seek(topic.name, number, progress.end)
@@ -215,9 +221,12 @@ class PullConsumer(StoreUser):
         decides = False
         for batch in batches:
             messages = stored.messages_of(batch)
-            self._read(messages[0][:2], [message[2] for message in messages])
-            decides = decides or not DECIDING.isdisjoint(messages[0][6].header_names())
-            found += messages
+            place, end = messages[0][:2], messages[-1][2] + 1
+            messages = self._entering(place, batch, messages)
+            self._read(place, [message[2] for message in messages], end)
+            if messages:
+                decides = decides or not DECIDING.isdisjoint(messages[0][6].header_names())
+                found += messages
         now = self._now()
         if decides:
             found = self._due(found, now)
@@ -225,11 +234,33 @@ class PullConsumer(StoreUser):
             found.append(heapq.heappop(self._later)[1])
         self._ready = found[::-1]
 
-    def _read(self, place: Place, offsets: list[int]) -> None:
-        progress = self._progress.setdefault(place, Progress(offsets[0], offsets[0]))
+    def _entering(
+        self, place: Place, batch: pa.RecordBatch, messages: list[stored.Stored]
+    ) -> list[stored.Stored]:
+        """Those of some messages that the filters of the queue's binding let in."""
+        binding = self._binding(self._ids[place[0]])
+        if binding is None or not binding.has_filters:
+            return messages
+        entering: list[stored.Stored] = []
+        properties, offsets = batch.column("properties"), [message[2] for message in messages]
+        while offsets:
+            expression, following = binding.filter_at(place[1], offsets[0])
+            rows = len(offsets) if following is None else bisect_left(offsets, following)
+            let_in = accepted(expression, properties[:rows], rows).to_pylist()
+            entering += compress(messages[-len(offsets) :], let_in)
+            properties, offsets = properties[rows:], offsets[rows:]
+        return entering
+
+    def _binding(self, topic_id: bytes) -> Binding | None:
+        """What the queue reads of a topic; None of its own log."""
+        queue = self._store.log.state.queues.find(self._queue or "")
+        return None if queue is None else queue.bindings.get(topic_id)
+
+    def _read(self, place: Place, offsets: list[int], end: int) -> None:
+        progress = self._progress.setdefault(place, Progress(end, end))
         if len(progress) > _REMEMBERED and not self.acknowledges:
             progress.forget()
-        progress.read(offsets)
+        progress.read(offsets, end)
 
     def _due(self, found: list[stored.Stored], now: float) -> list[stored.Stored]:
         """The more important first, without those that are too early."""

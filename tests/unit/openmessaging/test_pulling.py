@@ -107,7 +107,7 @@ def test_a_place_goes_on_at_the_first_message_that_is_not_acknowledged(
     progress = pull.Progress(offsets[0], offsets[0])
     split = data.draw(st.integers(1, len(offsets)))
     for batch in filter(None, (offsets[:split], offsets[split:])):
-        progress.read(batch)
+        progress.read(batch, batch[-1] + 1)
         for done in data.draw(st.lists(st.sampled_from(batch))):
             progress.open.discard(done)
             assert progress.first_open() == min(progress.open, default=progress.end)
@@ -205,6 +205,39 @@ def test_what_it_is_bound_to_takes_turns(settings: oms.KeyValue, producer: oms.P
     _send(producer, "q", b"q")
     first = [consumer.poll() for _ in range(5_000)]
     assert {m.get_body() for m in first if m} == {b"t", b"u", b"q"}
+
+
+@pytest.mark.parametrize("acknowledges", [False, True])
+def test_a_bindings_filter_and_start_hold_for_messages_too(
+    settings: oms.KeyValue, acknowledges: bool
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as sender:
+        store.create_topic("t")
+        store.create_queue("q")
+
+        def send(*numbers: int) -> None:
+            for number in numbers:
+                sender.send("t", b"%d" % number, properties={"n": number})
+            sender.send("t", b"without a number")
+            sender.flush()
+
+        send(8, 9)
+        store.bind_queue("q", ["t"], start="latest", filter="n > 2")
+        send(1, 2, 3, 4)
+        consumer = attached(settings)
+        assert bodies(consumer) == [b"3", b"4"]
+        send(2, 5)
+        store.bind_queue("q", ["t"], filter="n < 2")
+        send(6, 1, 0, 6)
+        got = all_of(consumer)
+        assert [message.get_body() for message in got] == [b"5", b"1", b"0"]
+        if acknowledges:
+            consumer.ack(got[1].headers().get_string("MessageId"))
+        consumer.shutdown()
+        send(7)
+        again = [b"3", b"4", b"5", b"1", b"0"] if acknowledges else []
+        assert bodies(attached(settings)) == again
+        assert store.describe_group("oms.q").committed["t"] == {0: store.offsets("t")[0][1]}
 
 
 def test_poll_waits_as_long_as_it_is_told(settings: oms.KeyValue, producer: oms.Producer):
