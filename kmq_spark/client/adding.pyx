@@ -13,14 +13,14 @@ from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from kmq_spark.client.brief_lock cimport BriefLock
 
-from kmq_spark.client.delivery import Delivery
+from kmq_spark.client.send_future import SendFuture
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         pass
     object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t members)
 
-cdef object _Delivery = Delivery
+cdef object _SendFuture = SendFuture
 
 
 cdef class Adding:
@@ -65,7 +65,7 @@ cdef class Adding:
             raise
         if size >= rows.alarm:
             self.gathered(rows)
-        return _delivery(rows, index)
+        return _future(rows, index)
 
     cdef object _rows(self, str topic):
         """Those that gather for a topic, unless somebody has the lock."""
@@ -78,9 +78,9 @@ cdef class Adding:
         return None if self.lock.taken or self.pending._open is not opened else rows
 
 
-cdef object _delivery(object rows, object index):
+cdef object _future(object rows, object index):
     """What calling the class makes, in half the time."""
-    made = PyType_GenericAlloc(<PyTypeObject *> _Delivery, 2)
+    made = PyType_GenericAlloc(<PyTypeObject *> _SendFuture, 2)
     Py_INCREF(rows)
     PyTuple_SET_ITEM(made, 0, rows)
     Py_INCREF(index)

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.delivery import Expedite
+from kmq_spark.client.send_future import Expedite
 from kmq_spark.client.sends import RowSends, Sends
 from kmq_spark.errors import (
     CommitOutcomeUnknownError,

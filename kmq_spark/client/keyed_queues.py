@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_spark.client.arguments import checked_count
-from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.keyed_batches import (
     IndexSequence,
     asked_names,
@@ -32,6 +31,7 @@ from kmq_spark.client.keyed_receiving import (
 from kmq_spark.client.keyed_values import message_bytes, queue_name, texts_of
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.resource import Resource, Stopped
+from kmq_spark.client.send_future import SendFuture
 from kmq_spark.errors import (
     ClosedError,
     CorruptionError,
@@ -356,7 +356,7 @@ class KeyedQueues(Resource):
         return f"KeyedQueues({self.name!r})"
 
 
-class _Put(Delivery[int]):
+class _Put(SendFuture[int]):
     """The future of a put: that of its send, and what turns its place into an index."""
 
     __slots__ = ()

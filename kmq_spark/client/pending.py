@@ -10,9 +10,9 @@ from itertools import chain
 from queue import SimpleQueue
 
 from kmq_spark.client import compiled
-from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.metadata import RecordMetadata
+from kmq_spark.client.send_future import SendFuture
 from kmq_spark.client.sends import OnDelivery, RowSends, Sends
 from kmq_spark.client.structured import TypedValue
 from kmq_spark.client.values import size_among
@@ -88,7 +88,7 @@ class Pending:
         key: bytes | None,
         extras: WaitingExtras | None,
         on_delivery: OnDelivery | None,
-    ) -> Delivery[RecordMetadata]:
+    ) -> SendFuture[RecordMetadata]:
         """Add one record; waits while too many bytes are pending."""
         now = self._now_ns()
         more = _ROW_BYTES
@@ -118,8 +118,8 @@ class Pending:
             rows.size = size = size + (0 if value is None else len(value))
         if size >= rows.alarm:
             self._gathered(rows)
-        delivery: Delivery[RecordMetadata] = Delivery((rows, index))
-        return delivery
+        future: SendFuture[RecordMetadata] = SendFuture((rows, index))
+        return future
 
     def _open_rows(self, topic: str) -> RowSends:
         self.check_open()

@@ -14,12 +14,12 @@ from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.at_end import at_end, not_at_end
 from kmq_spark.client.commits import Commits
 from kmq_spark.client.committer import Committer
-from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.pending import Pending
 from kmq_spark.client.resource import Resource
 from kmq_spark.client.routing import Partitioner, Router
 from kmq_spark.client.schedule import scheduled
+from kmq_spark.client.send_future import SendFuture
 from kmq_spark.client.sends import ArrowSend, BatchSend, OnDelivery
 from kmq_spark.client.topic_arrow import batches_of
 from kmq_spark.client.transactional import Transactional
@@ -161,19 +161,19 @@ class Producer(Resource, Transactional):
             raise InvalidRequestError(
                 f"on_delivery must be callable, not {on_delivery!r}", field="on_delivery"
             )
-        delivery = self._pending.add(topic, value, key, extras, on_delivery)
-        if not self._lingers and delivery.first:  # as in `_add`, without the cost of a call
+        future = self._pending.add(topic, value, key, extras, on_delivery)
+        if not self._lingers and future.first:  # as in `_add`, without the cost of a call
             self._commits.sent()
-        return delivery
+        return future
 
     def _add(
         self, topic: str, value: Value, key: bytes | None, extras: WaitingExtras | None
-    ) -> Delivery[RecordMetadata]:
+    ) -> SendFuture[RecordMetadata]:
         """Send a checked record, whose topic may be a queue's own log."""
-        delivery = self._pending.add(topic, value, key, extras, None)
-        if not self._lingers and delivery.first:
+        future = self._pending.add(topic, value, key, extras, None)
+        if not self._lingers and future.first:
             self._commits.sent()
-        return delivery
+        return future
 
     def send_batch(
         self,
@@ -251,7 +251,7 @@ class Producer(Resource, Transactional):
         else:
             self._pending.check_open()
             sends.finish()
-        future: Future[Any] = Delivery((sends, 0))
+        future: Future[Any] = SendFuture((sends, 0))
         return future
 
     def send_to_queue(

@@ -13,8 +13,8 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kmq_spark.client.delivery import Expedite, Outcome
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.send_future import Expedite, Outcome
 from kmq_spark.client.values import Extras
 from kmq_spark.client.waiting_extras import WaitingExtras, plain_among
 from kmq_spark.errors import InvalidRequestError, KmqError

@@ -1,7 +1,7 @@
 # What of `message.py` is C's when it is compiled.
 
 cdef class SendResult:
-    cdef public object delivery
+    cdef public object future
     cdef object _name, _host
 
 cdef class BytesMessage:

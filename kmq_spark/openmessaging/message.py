@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Self
 
-from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.metadata import RecordMetadata
+from kmq_spark.client.send_future import SendFuture
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.key_value import KeyValue, Value, set_checked
 
@@ -47,19 +47,19 @@ class MessageHeader:
 class SendResult:
     """Where a message is stored; asking waits until it is."""
 
-    __slots__ = ("_host", "_name", "delivery")
+    __slots__ = ("_host", "_name", "future")
 
-    def __init__(self, delivery: Delivery[RecordMetadata], name: str, host: str) -> None:
-        self.delivery, self._name, self._host = delivery, name, host
+    def __init__(self, future: SendFuture[RecordMetadata], name: str, host: str) -> None:
+        self.future, self._name, self._host = future, name, host
 
     def message_id(self) -> str:
         """The message's id, by which it can be acknowledged; the error when it was refused."""
-        place = self.delivery.result()
+        place = self.future.result()
         return message_id(self._name, place.partition, place.offset)
 
     def headers(self) -> dict[str, Any]:
         """The headers that are set when a message is stored."""
-        time = self.delivery.result()[3] // 1000
+        time = self.future.result()[3] // 1000
         return {"MessageId": self.message_id(), "StoreTimestamp": time, "StoreHost": self._host}
 
     messageId = message_id  # noqa: N815

@@ -55,7 +55,7 @@ class Producer(StoreUser):
 
     def after_fork_in_child(self) -> None:
         """What waits is the parent's to send."""
-        #: Outcome and index of each send in turn: fewer objects than deliveries for the collector.
+        #: Outcome and index of each send in turn: fewer objects than futures for the collector.
         self._sent: deque[Any] = deque()
         self._next_look = 2 * _REMEMBERED
         self._failure: BaseException | None = None
@@ -89,7 +89,7 @@ class Producer(StoreUser):
         if self._closed:
             self._check_open()
         result = self._put(self._producer, message)
-        self._sent.extend(result.delivery)  # one call, which no other thread divides
+        self._sent.extend(result.future)  # one call, which no other thread divides
         if len(self._sent) >= self._next_look:
             self._forget()
         return result
@@ -102,7 +102,7 @@ class Producer(StoreUser):
             error = stored.exception()
             promise.set_result(result) if error is None else promise.set_exception(error)
 
-        result.delivery.add_done_callback(tell)
+        result.future.add_done_callback(tell)
         return promise
 
     def send_oneway(self, message: BytesMessage, properties: KeyValue | None = None) -> None:
@@ -144,8 +144,8 @@ class Producer(StoreUser):
             size = len(body) + len(key or b"") + size_of(extras)
             if one_is_unstorable(topic, size, number, key):
                 raise why_one_is_unstorable(topic, size, number, key)
-        delivery = engine._add(topic.name, body, key, extras)
-        message.sent = result = SendResult(delivery, topic.name, self._host)
+        future = engine._add(topic.name, body, key, extras)
+        message.sent = result = SendResult(future, topic.name, self._host)
         return result
 
     def _place(self, target: tuple[str, Any]) -> tuple[Topic, int]:

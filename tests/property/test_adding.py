@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kmq_spark.client import compiled
-from kmq_spark.client.delivery import Delivery
 from kmq_spark.client.pending import Pending
+from kmq_spark.client.send_future import SendFuture
 from kmq_spark.client.waiting_extras import waiting_extras
 from kmq_storage.environment import SYSTEM
 
@@ -57,13 +57,13 @@ def _callback(*_told: object) -> None:
     """Somebody's."""
 
 
-def _answer(add: Callable[..., Delivery[Any]], call: tuple[Any, ...]) -> Any:
+def _answer(add: Callable[..., SendFuture[Any]], call: tuple[Any, ...]) -> Any:
     *record, calls_back = call
     try:
-        delivery = add(*record, _callback if calls_back else None)
+        future = add(*record, _callback if calls_back else None)
     except Exception as error:
         return type(error), str(error)
-    return type(delivery), delivery[0].topic, delivery[1], delivery.done()
+    return type(future), future[0].topic, future[1], future.done()
 
 
 def _state(pending: Pending) -> Any:

@@ -1,6 +1,6 @@
 """Futures of sends, light enough for one per record.
 
-A `concurrent.futures.Future` costs microseconds, mostly its condition. A Delivery is a Future
+A `concurrent.futures.Future` costs microseconds, mostly its condition. A SendFuture is a Future
 by type and behaviour, but shares one Outcome with all sends that are committed together, and
 grows what waiting needs only when somebody waits.
 """
@@ -60,8 +60,8 @@ class Outcome:
         #: Of the process whose producer commits it.
         self._generation = generation()
         self._sleepers: Sleepers | None = None
-        self._callbacks: list[tuple[Callable[[Any], object], Delivery[Any]]] = []
-        self._waiters: dict[int, Delivery[Any]] = {}
+        self._callbacks: list[tuple[Callable[[Any], object], SendFuture[Any]]] = []
+        self._waiters: dict[int, SendFuture[Any]] = {}
 
     def error(self, index: int) -> KmqError | None:
         """Why this send failed, once done."""
@@ -108,25 +108,25 @@ class Outcome:
 
     def call_back(self) -> None:
         """Call those who asked to be called, once it is finished."""
-        for callback, delivery in self._callbacks:
-            delivery.invoke(callback)
+        for callback, future in self._callbacks:
+            future.invoke(callback)
 
-    def call_when_done(self, callback: Callable[[Any], object], delivery: Delivery[Any]) -> None:
+    def call_when_done(self, callback: Callable[[Any], object], future: SendFuture[Any]) -> None:
         """Call back after `finish`, or now when it is past."""
         self.check_own()
         with _growing:
             if not self.done:
-                self._callbacks.append((callback, delivery))
+                self._callbacks.append((callback, future))
                 return
-        delivery.invoke(callback)
+        future.invoke(callback)
 
-    def watch(self, delivery: Delivery[Any]) -> None:
-        """Remember a delivery that `concurrent.futures.wait` waits on."""
+    def watch(self, future: SendFuture[Any]) -> None:
+        """Remember a future that `concurrent.futures.wait` waits on."""
         with _growing:
-            self._waiters[id(delivery)] = delivery
+            self._waiters[id(future)] = future
 
 
-class Delivery(Future[T], tuple[Outcome, int]):
+class SendFuture(Future[T], tuple[Outcome, int]):
     """The future of one send: a light view of its outcome, made of `(outcome, index)`.
 
     A tuple underneath: it is made without running Python code, and costs the garbage collector
@@ -142,7 +142,7 @@ class Delivery(Future[T], tuple[Outcome, int]):
     _index: int = property(itemgetter(1))  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"<Delivery {self._state.lower()}>"
+        return f"<SendFuture {self._state.lower()}>"
 
     @property
     def first(self) -> bool:
@@ -230,15 +230,15 @@ class Delivery(Future[T], tuple[Outcome, int]):
             self._condition.notify_all()
 
 
-def _wake_waiters_of(deliveries: Iterable[Delivery[Any]]) -> None:
+def _wake_waiters_of(futures: Iterable[SendFuture[Any]]) -> None:
     """Wake who waits by the standard library's locks, which an interrupted wait leaves taken.
 
     So it is a thread of its own that hangs then, and not who commits.
     """
 
     def wake() -> None:
-        for delivery in deliveries:
-            delivery.wake_waiters()
+        for future in futures:
+            future.wake_waiters()
 
     try:
         threading.Thread(target=wake, name="kmq-wake", daemon=True).start()
@@ -251,5 +251,5 @@ def expedite(future: Future[Any], *, helping: bool = False) -> None:
 
     With `helping` perhaps by this thread, before this returns.
     """
-    if isinstance(future, Delivery):
+    if isinstance(future, SendFuture):
         future._outcome.expedite(helping=helping)
