@@ -8,27 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kmq_spark.errors import (
-    AlreadyExistsError,
-    ClosedError,
-    CommitOutcomeUnknownError,
-    ConflictError,
-    CorruptionError,
-    DataLossError,
-    FencedError,
-    FormatVersionError,
-    IllegalStateError,
-    InvalidRequestError,
-    KmqError,
-    KmqTimeoutError,
-    KmqWarning,
-    LeaseExpiredError,
-    NotFoundError,
-    OffsetOutOfRangeError,
-    QueueFullError,
-    TransactionAbortedError,
-    UnavailableError,
-)
+from kmq_spark import errors
+from kmq_spark.errors import *  # noqa: F403 - named in one place
 
 if TYPE_CHECKING:
     from kmq_spark.client.consumer import Consumer
@@ -75,44 +56,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "AlreadyExistsError",
     "BatchMetadata",
     "CheckpointReport",
     "CloneReport",
-    "ClosedError",
     "CollectReport",
     "Commit",
-    "CommitOutcomeUnknownError",
     "CompactReport",
-    "ConflictError",
     "Consumer",
-    "CorruptionError",
     "Damage",
-    "DataLossError",
     "Delivery",
-    "FencedError",
-    "FormatVersionError",
     "GroupInfo",
-    "IllegalStateError",
-    "InvalidRequestError",
     "KeyedDelivery",
     "KeyedQueues",
     "KmqDataSource",
-    "KmqError",
-    "KmqTimeoutError",
-    "KmqWarning",
-    "LeaseExpiredError",
     "MaintainReport",
     "MemberInfo",
-    "NotFoundError",
-    "OffsetOutOfRangeError",
     "OrderlyConsumer",
     "OrderlyContext",
     "OrderlyStatus",
     "ProcessQueue",
     "Producer",
     "Queue",
-    "QueueFullError",
     "QueueInfo",
     "QueueSettings",
     "QueueStats",
@@ -126,15 +90,14 @@ __all__ = [
     "TopicInfo",
     "TopicSettings",
     "TraceStep",
-    "TransactionAbortedError",
     "TrimReport",
-    "UnavailableError",
     "clone",
     "incremental",
     "lag",
     "open",
     "register",
 ]
+__all__ += errors.__all__
 
 #: Where each name is that is loaded late, as `module:name`, or `module` where it is the same.
 _LATER = {

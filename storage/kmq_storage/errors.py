@@ -28,6 +28,28 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
+__all__ = [
+    "AlreadyExistsError",
+    "ClosedError",
+    "CommitOutcomeUnknownError",
+    "ConflictError",
+    "CorruptionError",
+    "DataLossError",
+    "FencedError",
+    "FormatVersionError",
+    "IllegalStateError",
+    "InvalidRequestError",
+    "KmqError",
+    "KmqTimeoutError",
+    "KmqWarning",
+    "LeaseExpiredError",
+    "NotFoundError",
+    "OffsetOutOfRangeError",
+    "QueueFullError",
+    "TransactionAbortedError",
+    "UnavailableError",
+]
+
 
 class KmqWarning(UserWarning):
     """Something was asked for that changes nothing, for example other settings for an old topic."""
