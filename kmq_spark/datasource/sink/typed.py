@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,17 @@ from pyspark.sql.types import StructType
 
 from kmq_spark.client.typed_arrow import ADDED, check_typed_columns, is_list
 from kmq_spark.client.typed_topics import TypedColumns
-from kmq_spark.datasource.columns.typed_schema import spark_arrow_schema
+from kmq_spark.datasource.columns.typed_schema import METADATA_NAMES, spark_arrow_schema
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.typed import stored_type
+from kmq_storage.format.typed import is_own, stored_type
 
 #: What has no counterpart of its kind in Spark, and the type that a read gives it: a write takes
 #: that back.
 _STAND_INS = {pa.uint64(): pa.decimal128(20, 0), pa.float16(): pa.float32()}
+
+#: How like a column of the topic another name is that nobody means for anything else: one letter
+#: of three is another at most, or two of them have changed places in four.
+_MISSPELT = 0.75
 
 
 def check_typed_sink(schema: StructType, topic: str, columns: TypedColumns) -> None:
@@ -118,18 +124,31 @@ def taken_columns(columns: TypedColumns) -> tuple[str, ...]:
 def check_spelling(names: Sequence[str], topic: str, columns: TypedColumns) -> None:
     """Refuse what would store nulls without a word; Spark itself doesn't mind letter case."""
     declared, taken = columns.declared.names, taken_columns(columns)
-    missing = {name.lower(): name for name in taken if name not in names}
-    for name in names:
-        if name not in taken and name.lower() in missing:
-            own = missing[name.lower()]
-            raise InvalidRequestError(
-                f"column {name!r}: topic {topic} has {own!r}, and letter case counts; rename it",
-                topic=topic,
-                column=name,
-            )
+    if (misspelt := _misspelt(tuple(names), taken)) is not None:
+        name, own = misspelt
+        why = "letter case counts" if own.lower() == name.lower() else "the rows lack it"
+        raise InvalidRequestError(
+            f"column {name!r}: topic {topic} has {own!r}, and {why}; rename it, or drop it if it "
+            f"is another one (the topic takes {', '.join(taken)})",
+            topic=topic,
+            column=name,
+        )
     if declared and set(declared).isdisjoint(names):
         raise InvalidRequestError(
             f"topic {topic} has columns {', '.join(declared)}, the rows have none of them (there "
             f"are {', '.join(names) or 'none'})",
             topic=topic,
         )
+
+
+@lru_cache(maxsize=1024)
+def _misspelt(names: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, str] | None:
+    """The first name that the topic doesn't know and that is nearly one which the rows lack."""
+    by_spelling = {each.lower(): each for each in sorted(taken, key=lambda own: own not in names)}
+    for name in names:
+        if name not in taken and name not in METADATA_NAMES:
+            alike = [each for each in by_spelling if is_own(each) == is_own(name)]
+            found = get_close_matches(name.lower(), alike, n=1, cutoff=_MISSPELT)
+            if found and by_spelling[found[0]] not in names:
+                return name, by_spelling[found[0]]
+    return None

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from kmq_spark.datasource.executor.writing import write_task
@@ -234,6 +235,12 @@ NULLS = pytest.mark.parametrize(
     [
         (["NAME", "place"], "'NAME': topic loose has 'name', and letter case counts"),
         (["name", "_Key"], "'_Key': topic loose has '_key', and letter case counts"),
+        (
+            ["nmae", "place"],
+            "'nmae': topic loose has 'name', and the rows lack it; .*takes name, pl",
+        ),
+        (["name", "Placer"], "'Placer': topic loose has 'place', and the rows lack it; rename it"),
+        (["name", "_timestmp"], "'_timestmp': topic loose has '_timestamp', and the rows lack it"),
         (["nom", "_key"], r"has columns name, place, the rows have none of them \(.*nom, _key\)"),
     ],
 )
@@ -247,6 +254,16 @@ def test_a_frame_whose_columns_would_all_be_null_is_refused(
     fields = StructType([StructField(name, StringType()) for name in names])
     with pytest.raises(InvalidRequestError, match=reason):
         _source(shop, topic="loose").writer(fields, overwrite=False)
+
+
+def test_columns_that_a_typed_topic_does_not_have_are_ignored(shop: Shop) -> None:
+    shop.create("loose", schema=LOOSE)
+    read = ["key", "value", "topic", "partition", "offset", "timestamp", "headers", "properties"]
+    metadata = ["_topic", "_partition", "_offset", "_timestamp"]
+    for names in (["name", *read], ["name", *metadata], ["name", "place", "Name", "places"]):
+        kinds = {"_partition": IntegerType(), "_timestamp": TimestampType()}
+        fields = [StructField(name, kinds.get(name, StringType())) for name in names]
+        _source(shop, topic="loose").writer(StructType(fields), overwrite=False)
 
 
 @NULLS
