@@ -34,6 +34,9 @@ from kmq_storage.maintenance.seal import partitions_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Tasks of a job at most: each opens the store, which of many partitions takes most of the time.
+_TASKS = 256
+
 
 def maintain(
     spark: SparkSession,
@@ -77,13 +80,16 @@ def _on_executors(
     if not partitions:
         return []
 
+    tasks = min(len(partitions), _TASKS)
+
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         if numbers:
-            yield _tidied(url, [partitions[number] for number in numbers], seal_after)
+            # Partitions of one topic, which are alike, go to different tasks.
+            mine = [each for number in numbers for each in partitions[number::tasks]]
+            yield _tidied(url, mine, seal_after)
 
-    count = len(partitions)
-    rows = spark.range(0, count, 1, count).mapInArrow(work, "report binary").collect()
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(work, "report binary").collect()
     return [pickle.loads(row.report) for row in rows]
 
 

@@ -44,6 +44,22 @@ def test_a_second_job_finds_nothing_to_do(spark: SparkSession, shop: Shop):
     assert (again.sealed.segments, again.compacted.after, again.trimmed.rows) == (0, 0, 0)
 
 
+def test_a_task_opens_the_store_once_for_many_partitions(
+    spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch
+):
+    shop.create("parts", 5)
+    for partition in range(5):
+        shop.send("parts", partition, 10)
+    monkeypatch.setattr(maintenance, "_TASKS", 2)
+    spark.sparkContext.setJobGroup("maintenance", "of a few tasks")
+    report = maintenance.maintain(spark, shop.url, seal_after=0.0)
+    assert (report.sealed.segments, report.sealed.rows) == (5, 50)
+    tracker = spark.sparkContext.statusTracker()
+    jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup("maintenance")))
+    stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
+    assert [stage.numTasks for stage in stages if stage] == [2]
+
+
 def test_credentials_that_only_the_call_has_reach_executors_and_show_nowhere(
     spark: SparkSession, moto: S3Server, caplog: pytest.LogCaptureFixture
 ):
