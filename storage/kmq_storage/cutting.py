@@ -29,7 +29,7 @@ def grown(
     most: int,
     *,
     times: float,
-    final: float | None = None,
+    final: float | None,
 ) -> Iterator[Sequence[T]]:
     """Runs of two neighbours or more, of at most this size, `times` as large as any item of them.
 

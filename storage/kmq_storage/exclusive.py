@@ -30,10 +30,10 @@ class ExclusiveMembership:
     earlier process is dead, or is fenced by the new generation; others wait for the lease's end.
     """
 
-    def __init__(self, log: CommitLog, group: str, member: str, *, told: str = "") -> None:
+    def __init__(self, log: CommitLog, group: str, member: str, *, told: str) -> None:
         """Join as this member; `told` goes before the process in what others are told of it."""
         self._log = log
-        self._client = f"{told}, {this_process()}" if told else this_process()
+        self._client = f"{told}, {this_process()}"
         self._group = check_name("group", group)
         self._lock = log.files.open_lock(paths.member_lock(group))
         with translated(log.files.url):

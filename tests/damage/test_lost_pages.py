@@ -249,11 +249,11 @@ def _row(base: int, end: int) -> Row:
 def test_of_rows_that_overlap_those_count_that_cover_the_most_together(
     spans: list[tuple[int, int]], chosen: list[tuple[int, int]]
 ):
-    found = without_overlaps([_row(*span) for span in spans])
+    found = without_overlaps([_row(*span) for span in spans], set(), set())
     assert [(row.base_offset, row.end_offset) for row in found] == chosen
 
 
 def test_a_damaged_segment_counts_only_where_no_whole_ones_are():
     whole, merged = [_row(0, 100), _row(100, 200)], _row(0, 200)
-    assert without_overlaps([*whole, merged], damaged={merged.file}) == whole
-    assert without_overlaps([whole[0], merged], damaged={merged.file}) == [merged]
+    assert without_overlaps([*whole, merged], set(), {merged.file}) == whole
+    assert without_overlaps([whole[0], merged], set(), {merged.file}) == [merged]

@@ -28,7 +28,6 @@ from kmq_storage.format.records import (
     HEADERS,
     KEY,
     decode_batch,
-    encode_batch,
     stored_schema,
     timestamps_of,
 )
@@ -37,6 +36,7 @@ from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import TopicSettings
+from tests.support.storage import encoded_batch
 
 times = st.integers(-(2**63), 2**63 - 1)
 sent_times = st.integers(0, 2**63 - 1)
@@ -56,7 +56,7 @@ def test_the_message_of_a_few_rows_is_arrows_own(rows, keyed: bool):
     batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
     size = sum(map(len, values)) + (sum(map(len, keys)) if keyed else 0)
     short = encode_rows(timestamps, keys if keyed else None, values)
-    assert short == encode_batch(batch, size=size)
+    assert short == encoded_batch(batch, size=size)
 
 
 maybe_bytes = st.none() | some_bytes
@@ -127,7 +127,7 @@ def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
     unit = short.unit(_state(), _means(), 0)
     parts = long.encode(_topic(), Router("murmur2"))
     expected = {
-        part.partition: (sized.batch, encode_batch(sized.batch, size=sized.size))
+        part.partition: (sized.batch, encoded_batch(sized.batch, size=sized.size))
         for part in parts
         for sized in part.batches
     }

@@ -39,8 +39,8 @@ from kmq_storage.format.group_entries import (
 )
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
 from kmq_storage.format.layout_entries import CondemnEntry, GapEntry, SegmentEntry, TrimEntry
-from kmq_storage.format.records import decode_batch, encode_batch, stored_schema
-from tests.support.storage import batch_of
+from kmq_storage.format.records import decode_batch, stored_schema
+from tests.support.storage import batch_of, encoded_batch
 
 u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -221,7 +221,7 @@ def _frame(directory: bytes, bodies: list[pa.Buffer], lsn: int, seed: int) -> by
 
 
 def _messages(bodies: list[list[bytes]]) -> list[pa.Buffer]:
-    return [encode_batch(batch_of(values).batch, size=0).message for values in bodies]
+    return [encoded_batch(batch_of(values).batch, size=0).message for values in bodies]
 
 
 @given(st.binary(max_size=300), BODIES, st.integers(1, 2**63), u32)
@@ -279,24 +279,22 @@ def test_a_frame_that_ends_with_its_file_is_cut_nowhere(size: int):
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=20))
 def test_a_batch_comes_back_without_a_copy(values: list[bytes]):
     batch = batch_of(values).batch
-    encoded = encode_batch(batch, size=1)
-    assert (encoded.min_timestamp, encoded.max_timestamp) == (0, len(values) - 1)
-    decoded = decode_batch(
-        encoded.message, stored_schema(encoded.columns), encoded.checksum, "here"
-    )
+    stored = encoded_batch(batch, size=1)
+    assert (stored.min_timestamp, stored.max_timestamp) == (0, len(values) - 1)
+    decoded = decode_batch(stored.message, stored_schema(stored.columns), stored.checksum, "here")
     assert decoded == batch
-    inside = range(encoded.message.address, encoded.message.address + encoded.message.size)
+    inside = range(stored.message.address, stored.message.address + stored.message.size)
     assert decoded.column("timestamp").buffers()[1].address in inside
 
 
 @given(st.data())
 def test_a_changed_byte_of_a_batch_is_found_before_arrow_sees_it(data: st.DataObject):
-    encoded = encode_batch(batch_of([b"one", b"two"]).batch, size=6)
-    raw = bytearray(encoded.message.to_pybytes())
+    stored = encoded_batch(batch_of([b"one", b"two"]).batch, size=6)
+    raw = bytearray(stored.message.to_pybytes())
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= data.draw(st.integers(1, 255))
     with pytest.raises(CorruptionError, match="checksum does not match in here"):
         decode_batch(
-            pa.py_buffer(bytes(raw)), stored_schema(encoded.columns), encoded.checksum, "here"
+            pa.py_buffer(bytes(raw)), stored_schema(stored.columns), stored.checksum, "here"
         )
 
 

@@ -27,6 +27,7 @@ from kmq_storage.keyed import index, parts, reading, rows
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.log import paging, run_index, runs
+from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -57,6 +58,10 @@ Row = tuple[int, bytes | None, int | None, bytes | None]
 
 def _is_of(wanted: WantedQueues, queue: bytes) -> bool:
     return queue in wanted.names or queue.startswith(wanted.prefixes)
+
+
+def _refuse(topic: Topic, start: int, end: int) -> None:
+    raise OffsetOutOfRangeError(f"{topic.name}: {start} to {end} were trimmed")
 
 
 class KeyedModel(RuleBasedStateMachine):
@@ -271,7 +276,7 @@ class KeyedModel(RuleBasedStateMachine):
         span = sorted(max(round(share * len(self.records)), self.start) for share in (start, end))
         topic = self.reader.log.refresh().topic(TOPIC)
         columns = ("key", "value", "index")
-        found = KeyedReader(self.reader.log, topic.id, columns, wanted).between(*span)
+        found = KeyedReader(self.reader.log, topic.id, columns, wanted, _refuse).between(*span)
         counts: Counter[bytes] = Counter()
         expected: list[Row] = []
         for offset, (key, value) in enumerate(self.records[: span[1]]):

@@ -18,6 +18,7 @@ from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.queue_entries import EXHAUSTED, AcquireEntry, AnswerEntry, Run
 from kmq_storage.log import binding, checkpoint, local_log
 from kmq_storage.log.binding import Unit
+from kmq_storage.log.late_answers import names_in
 from kmq_storage.log.queue_rows import LOCKED, Rows
 from kmq_storage.log.queue_source import Source
 from kmq_storage.log.queue_state import Queue
@@ -87,7 +88,7 @@ def judges_by_the_receiver_s_clock(patch: pytest.MonkeyPatch) -> None:
     def bound(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
         queue = state.queues.by_id(entry.queue_id)
         assert queue is not None
-        queue.check_answer(entry)
+        queue.check_answer(entry, names_in(state))
         return entry
 
     patch.setattr(binding, "bound_answer", bound)

@@ -10,7 +10,13 @@ import pyarrow as pa
 
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.format.entries import Entry, TopicEntry
-from kmq_storage.format.records import TIMESTAMP_TYPE, stored_schema
+from kmq_storage.format.records import (
+    TIMESTAMP_TYPE,
+    EncodedBatch,
+    columns_of,
+    encode_batch,
+    stored_schema,
+)
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log
@@ -58,6 +64,11 @@ def batch_of(values: Sequence[bytes]) -> SizedBatch:
     columns = [pa.array(range(len(values)), TIMESTAMP_TYPE), pa.array(values, pa.binary())]
     batch = pa.RecordBatch.from_arrays(columns, schema=stored_schema(0))
     return SizedBatch(batch, sum(map(len, values)))
+
+
+def encoded_batch(batch: pa.RecordBatch, *, size: int) -> EncodedBatch:
+    """A stored batch of so many bytes as a commit has it inside."""
+    return encode_batch(batch, size=size, columns=columns_of(batch.schema), proven=False)
 
 
 def unit_of(

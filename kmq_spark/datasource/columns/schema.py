@@ -66,9 +66,7 @@ QUEUE_COLUMNS = frozenset(name for name, _, _ in _QUEUES)
 _TOPIC_ID = ("topicId", StringType(), pa.string())
 
 
-def spark_schema(
-    *, include_headers: bool, include_properties: bool = False, keyed: bool = False
-) -> StructType:
+def spark_schema(*, include_headers: bool, include_properties: bool, keyed: bool) -> StructType:
     """The columns of a read, as Spark declares them; `keyed` topics have two more."""
     columns = _columns(headers=include_headers, properties=include_properties, keyed=keyed)
     return StructType([StructField(name, kind) for name, kind, _ in columns])

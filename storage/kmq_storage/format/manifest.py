@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -303,13 +302,7 @@ _REF_SCHEMA = pa.schema(
 )
 
 
-#: A root whose state is all JSON.
-NOTHING_MORE: Mapping[str, bytes] = MappingProxyType({})
-
-
-def encode_refs(
-    refs: Iterable[PageRef], state: bytes, more: Mapping[str, bytes] = NOTHING_MORE
-) -> pa.Buffer:
+def encode_refs(refs: Iterable[PageRef], state: bytes, more: Mapping[str, bytes]) -> pa.Buffer:
     """A checkpoint's root: the table of pages, with the state of the store as metadata.
 
     `more`: parts of it that are too much for JSON, by name.

@@ -52,9 +52,7 @@ _Block: TypeAlias = tuple[pa.Array, Any, int]
 class DirectoryEncoder:
     """Makes the messages of a directory; knows where its lists are when all are made."""
 
-    def __init__(
-        self, tables: Iterable[QueueTable], beginnings: Callable[[], Beginnings] = Beginnings.none
-    ) -> None:
+    def __init__(self, tables: Iterable[QueueTable], beginnings: Callable[[], Beginnings]) -> None:
         """Of these queues; what is called tells which begin anew, when the batches are made."""
         self._tables = tables
         self._beginnings = beginnings

@@ -170,17 +170,14 @@ class EncodedBatch:
     size: int
 
 
-def encode_batch(
-    batch: pa.RecordBatch, *, size: int, columns: int | None = None, proven: bool = False
-) -> EncodedBatch:
+def encode_batch(batch: pa.RecordBatch, *, size: int, columns: int, proven: bool) -> EncodedBatch:
     """Serialise a batch of the stored schema (rows >= 1) as one Arrow IPC message.
 
-    `size` is the number of bytes of keys, values, headers and properties; `proven` puts what
-    proves single columns behind the message.
+    `size` is the number of bytes of keys, values, headers and properties; `columns` says which of
+    them there are; `proven` puts what proves single columns behind the message.
     """
     low, high = timestamp_bounds(batch)
     message, found = _message_with_parts(batch) if proven else _message(batch)
-    columns = columns_of(batch.schema) if columns is None else columns
     return EncodedBatch(message, batch.num_rows, columns, found, low, high, size)
 
 

@@ -227,7 +227,7 @@ class FoundRows:
 
 
 def without_overlaps(
-    rows: Sequence[Row], begun: Collection[bytes] = (), damaged: Collection[bytes] = ()
+    rows: Sequence[Row], begun: Collection[bytes], damaged: Collection[bytes]
 ) -> list[Row]:
     """One row for each offset: those that cover the most together, and where several do, the ones
     with the fewest offsets in `damaged` files, and of these the fewest.

@@ -27,7 +27,7 @@ from kmq_storage.log.moving import missing_file, moved_file
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex, counts_in
 from kmq_storage.log.scan import moved, scan
-from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.log.topic_state import Topic
 
 _SCAN_ROWS = 65_536
 
@@ -70,10 +70,6 @@ class _Done:
         return above | (same & unread)
 
 
-def _refuse_trimmed(topic: Topic, start: int, _end: int) -> None:
-    raise out_of_range(topic.name, PARTITION, start, topic.partition(PARTITION))
-
-
 class KeyedReader:
     """Reads ranges of offsets of one keyed topic, as it is when it is asked."""
 
@@ -83,12 +79,12 @@ class KeyedReader:
         topic_id: bytes,
         columns: Iterable[str],
         wanted: WantedQueues | None,
-        trimmed: Callable[[Topic, int, int], None] = _refuse_trimmed,
+        trimmed: Callable[[Topic, int, int], object],
     ) -> None:
         """Read these columns, `index` perhaps among them; of all queues, or those wanted.
 
         `trimmed` is told which offsets, from the first up to, not including, the second, went
-        before all of them were read, and may raise; by default OffsetOutOfRangeError.
+        before all of them were read, and may raise.
         """
         self._log = log
         self._reader = ChunkReader(log.files)

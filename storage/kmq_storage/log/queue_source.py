@@ -55,7 +55,7 @@ class Source:
 
     __slots__ = ("_looked", "_unnumbered", "next", "rows")
 
-    def __init__(self, start: int = 0, *, looked: bool = False, unnumbered: int = 0) -> None:
+    def __init__(self, start: int, *, looked: bool, unnumbered: int) -> None:
         #: From here on nobody had a record that has no row, or looked at one.
         self.next = start
         #: Whether every record has to be looked at, whatever else is to be said of it.

@@ -51,9 +51,6 @@ Spans: TypeAlias = Mapping[Key, tuple[int, int]]
 _UNLIMITED = 2**31 - 1
 
 
-def _nameless(_topic_id: bytes) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Slip:
     """Records of which a receiver notes itself which are done, until a commit says so."""
@@ -275,7 +272,7 @@ class Queue:
                 queue=self.name,
             )
 
-    def check_answer(self, entry: AnswerEntry, name_of: NameOf = _nameless) -> None:
+    def check_answer(self, entry: AnswerEntry, name_of: NameOf) -> None:
         """LeaseExpiredError unless all records are still held by the deliveries it names.
 
         ConflictError when nobody is to hold them, and somebody does.

@@ -36,9 +36,7 @@ def without_dead(keys: pa.Array, ends: Numbers) -> tuple[Mask, Beginnings]:
 class LastBeginnings:
     """In which of some runs that follow each other each queue begins anew for the last time."""
 
-    def __init__(
-        self, runs: Sequence[RunIndex], forgotten: int, ended: pa.Array | None = None
-    ) -> None:
+    def __init__(self, runs: Sequence[RunIndex], forgotten: int, ended: pa.Array | None) -> None:
         """Ends in the first runs, so many, are forgotten: nothing stands before them.
 
         The queues `ended` begin anew behind all of them.

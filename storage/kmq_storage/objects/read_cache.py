@@ -46,7 +46,7 @@ class ReadCache:
     comes for it soon, and must not find that what it needs no more was kept instead.
     """
 
-    def __init__(self, bucket: Bucket, max_bytes: int, folder: CacheFolder | None = None) -> None:
+    def __init__(self, bucket: Bucket, max_bytes: int, folder: CacheFolder | None) -> None:
         self._bucket = bucket
         self._max_bytes = max_bytes
         #: Where more is kept, and longer.

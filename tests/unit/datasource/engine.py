@@ -25,7 +25,8 @@ from tests.spark.shop import Place, Shop
 
 def plain_columns(*, headers: bool = False) -> pa.Schema:
     """The columns of a read of untyped topics, as its record batches have them."""
-    return arrow_columns(spark_schema(include_headers=headers).names)
+    columns = spark_schema(include_headers=headers, include_properties=False, keyed=False)
+    return arrow_columns(columns.names)
 
 
 class Crash(Enum):

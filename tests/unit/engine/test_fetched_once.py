@@ -133,7 +133,7 @@ def test_what_a_reader_left_behind_gives_room_to_others():
     bucket = CountingBucket("memory-bucket://left")
     for n in range(60):
         bucket.objects[f"staged/{n}"] = bytes(4 * HEAD_BYTES)
-    cache = ReadCache(bucket, 20 * HEAD_BYTES)
+    cache = ReadCache(bucket, 20 * HEAD_BYTES, None)
     part = (HEAD_BYTES, 2 * HEAD_BYTES)
     for n in range(60):  # and nobody comes for them
         cache.fetch_ahead(f"staged/{n}", *part)

@@ -90,9 +90,15 @@ REFS = st.builds(
 )
 
 
-@given(st.lists(REFS, max_size=5), st.binary(max_size=50))
-def test_the_pages_and_the_state_of_a_root_come_back(refs: list[PageRef], state: bytes):
-    assert decode_refs(encode_refs(refs, state)) == (refs, state, {})
+@given(
+    st.lists(REFS, max_size=5),
+    st.binary(max_size=50),
+    st.dictionaries(st.sampled_from(["groups", "queues"]), st.binary(max_size=50)),
+)
+def test_the_pages_and_the_state_of_a_root_come_back(
+    refs: list[PageRef], state: bytes, more: dict[str, bytes]
+):
+    assert decode_refs(encode_refs(refs, state, more)) == (refs, state, more)
 
 
 def _row(kind: int, file: bytes) -> Row:

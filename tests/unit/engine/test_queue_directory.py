@@ -11,7 +11,7 @@ import pytest
 
 from kmq_storage.format import queue_directory
 from kmq_storage.format.queue_directory import Directory, DirectoryEncoder
-from kmq_storage.format.queue_table import QueueTable
+from kmq_storage.format.queue_table import Beginnings, QueueTable
 
 
 def _table(names: list[bytes]) -> QueueTable:
@@ -20,7 +20,7 @@ def _table(names: list[bytes]) -> QueueTable:
 
 
 def _directory(names: list[bytes]) -> Directory:
-    encoder = DirectoryEncoder([_table(names)] if names else [])
+    encoder = DirectoryEncoder([_table(names)] if names else [], Beginnings.none)
     *_, listed = encoder.messages(0)
     return Directory(listed, encoder.lists[0], "run", len(names))
 

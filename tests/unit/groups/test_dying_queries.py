@@ -25,7 +25,7 @@ def test_a_group_is_free_for_who_comes_while_the_query_that_ended_is_dying(
     with store.producer() as producer:
         producer.send("t", b"x").result()
     store.set_group_offsets("other", {"t": {0: 1}})
-    dying = ExclusiveMembership(store.log, "g", "query")
+    dying = ExclusiveMembership(store.log, "g", "query", told="a query")
     death = threading.Timer(0.1, dying.leave)
     death.start()
     {
@@ -39,10 +39,10 @@ def test_a_group_is_free_for_who_comes_while_the_query_that_ended_is_dying(
 
 def test_a_query_begins_though_somebody_is_slow_to_look_whether_its_place_is_free(tmp_path: Path):
     with kmq.open(tmp_path) as store:
-        ExclusiveMembership(store.log, "g", "query").leave()
+        ExclusiveMembership(store.log, "g", "query", told="a query").leave()
         with (tmp_path / paths.member_lock("g")).open() as looked_at:
             fcntl.flock(looked_at, fcntl.LOCK_SH)  # as who looks does
             goes_on = threading.Timer(0.3, fcntl.flock, (looked_at, fcntl.LOCK_UN))
             goes_on.start()
-            ExclusiveMembership(store.log, "g", "query").leave()
+            ExclusiveMembership(store.log, "g", "query", told="a query").leave()
             goes_on.join()

@@ -373,15 +373,15 @@ def test_a_member_leaves_no_lock_behind(tmp_path: Any):
 def test_a_query_and_consumers_keep_out_of_each_others_group(shop: kmq.Store):
     from kmq_storage.exclusive import ExclusiveMembership
 
-    alone = ExclusiveMembership(shop.log, "g", "query")
+    alone = ExclusiveMembership(shop.log, "g", "query", told="a query")
     with pytest.raises(kmq.IllegalStateError, match="already, which reads it alone"):
         shop.consumer("g", topics=["t"])
     alone.leave()
     with shop.consumer("g", topics=["t"], name="a") as consumer:
         assert len(consumer.consume(10, timeout=0)) == 10
         with pytest.raises(kmq.IllegalStateError, match="group g has a live member already"):
-            ExclusiveMembership(shop.log, "g", "query")
+            ExclusiveMembership(shop.log, "g", "query", told="a query")
         consumer.commit()
-    alone = ExclusiveMembership(shop.log, "g", "query")
+    alone = ExclusiveMembership(shop.log, "g", "query", told="a query")
     assert shop.describe_group("g").members[0].name == "query"
     alone.leave()

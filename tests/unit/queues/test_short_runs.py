@@ -106,8 +106,12 @@ def test_damage_between_short_runs_keeps_nobody_from_them(
     assert queue.receive_arrow()["value"].to_pylist() == [b"0", b"2"]
 
 
+def _source(start: int) -> Source:
+    return Source(start, looked=False, unnumbered=0)
+
+
 def test_many_runs_are_held_as_if_each_were_locked_for_itself():
-    one_by_one, at_once = Source(), Source()
+    one_by_one, at_once = _source(0), _source(0)
     for source in (one_by_one, at_once):
         source.lock([Run(b"t", 0, 0, 20_000, 1)], 5)
         for first in range(0, 10_000, 3):
@@ -122,7 +126,7 @@ def test_many_runs_are_held_as_if_each_were_locked_for_itself():
 
 
 def test_a_run_that_has_no_rows_is_held_all_the_same():
-    source = Source(start=100)
+    source = _source(100)
     runs = [Run(b"t", 0, first, 1, 1) for first in range(0, 90, 3)]
     source.lock(runs, 99)
     assert source.rows.all()["offset"].tolist() == list(range(0, 90, 3))
