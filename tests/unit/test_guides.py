@@ -10,6 +10,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+import kmq_spark as kmq
 from kmq_spark.cli import main
 from kmq_spark.cli.command_line import _parsed
 from tests.support.sources import ROOT
@@ -138,6 +139,17 @@ def _code_of(name: str, language: str) -> str:
     return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
 
 
+def _run(name: str) -> None:
+    """Run the code of a guide; what its reader leaves to the end of Python is closed here."""
+    names: dict[str, object] = {}
+    try:
+        exec(compile(_code_of(name, "python"), f"{name}.md", "exec"), names)
+    finally:
+        for each in names.values():
+            if isinstance(each, kmq.Store):
+                each.close()
+
+
 def _commands(name: str) -> list[list[str]]:
     return [shlex.split(line) for line in _code_of(name, "sh").splitlines() if line]
 
@@ -147,7 +159,7 @@ def test_the_code_of_a_guide_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
-    exec(compile(_code_of(name, "python"), f"{name}.md", "exec"), {})
+    _run(name)
     assert capsys.readouterr().out.splitlines() == PRINTED[name]
 
 
@@ -157,7 +169,7 @@ def test_the_commands_of_a_guide_work_on_the_store_that_its_code_makes(
     with_commands = {path.stem for path in GUIDES.glob("*.md") if _code_of(path.stem, "sh")}
     assert with_commands == {"finding", "serving"}
     monkeypatch.chdir(tmp_path)
-    exec(compile(_code_of("finding", "python"), "finding.md", "exec"), {})
+    _run("finding")
     monkeypatch.setenv("KMQ_STORE", "data/shop")
     for command in _commands("finding"):
         capsys.readouterr()
@@ -169,7 +181,7 @@ def test_what_the_guide_of_serving_asks_for_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
-    exec(compile(_code_of("serving", "python"), "serving.md", "exec"), {})
+    _run("serving")
     serve, *asks = _commands("serving")
     arguments = _parsed(serve[1:])
     assert (arguments.command.name, arguments.port) == ("serve", 8765)

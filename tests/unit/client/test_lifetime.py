@@ -12,7 +12,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, as_completed, wait
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,11 @@ def _in_child(work: Callable[[], object]) -> int:
 
 
 @pytest.fixture
-def local(tmp_path: Path) -> kmq.Store:
+def local(tmp_path: Path) -> Iterator[kmq.Store]:
     """A store in a folder with topic `t`."""
-    store = kmq.open(tmp_path / "store")
-    store.create_topic("t")
-    return store
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
+        yield store
 
 
 def test_leaving_a_with_block_flushes(store: kmq.Store):
@@ -229,6 +229,7 @@ def test_who_waits_in_a_child_for_a_send_of_its_parent_is_told_so(local: kmq.Sto
     producer.close()
     assert waiting.result().offset == 0
     transaction.commit_transaction()
+    transaction.close()
     assert inside.result().offset == 1
 
     def look() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kmq_spark import openmessaging as oms
 
-_ATTACHED: list[oms.PullConsumer] = []
+_TO_END: list[oms.PullConsumer | oms.PartitionConsumer] = []
 
 
 def attached(
@@ -14,15 +14,22 @@ def attached(
 ) -> oms.PullConsumer:
     """A consumer of a queue."""
     consumer = oms.PullConsumer(settings)
-    _ATTACHED.append(consumer)
+    _TO_END.append(consumer)
     consumer.attach_queue(queue, topics)
     return consumer
 
 
+def walking(settings: oms.KeyValue, name: str) -> oms.PartitionIterator:
+    """An iterator over a partition of a topic or queue."""
+    consumer = oms.PartitionConsumer(settings)
+    _TO_END.append(consumer)
+    return consumer.partition_iterator(name)
+
+
 def end_all() -> None:
     """Shut down the consumers of a test."""
-    while _ATTACHED:
-        _ATTACHED.pop().shutdown()
+    while _TO_END:
+        _TO_END.pop().shutdown()
 
 
 def all_of(consumer: oms.PullConsumer) -> list[oms.BytesMessage]:

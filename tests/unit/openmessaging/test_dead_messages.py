@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -27,8 +28,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def store(settings: oms.KeyValue) -> kmq.Store:
-    return kmq.open(settings.get_string("STORE_PATH"))
+def store(settings: oms.KeyValue) -> Iterator[kmq.Store]:
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as opened:
+        yield opened
 
 
 def _takes_good_ones_only(message: oms.BytesMessage, _: object) -> None:

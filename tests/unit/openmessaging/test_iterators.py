@@ -6,7 +6,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
-from tests.unit.openmessaging.received import attached
+from tests.unit.openmessaging.received import attached, walking
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def walk(settings: oms.KeyValue, producer: oms.Producer) -> oms.PartitionIterato
     for number in range(1200):
         producer.send(producer.create_bytes_message_to_topic("t", b"%d" % number))
     producer.flush()
-    return oms.PartitionConsumer(settings).partition_iterator("t")
+    return walking(settings, "t")
 
 
 def test_it_goes_forwards_and_backwards(walk: oms.PartitionIterator):
@@ -68,7 +68,7 @@ def test_the_place_that_was_persisted_is_where_the_next_one_begins(
 ):
     walk.seek_by_offset(300, persistent=True)
     walk.next()
-    again = oms.PartitionConsumer(settings).partition_iterator("t:0")
+    again = walking(settings, "t:0")
     assert again.next().get_body() == b"300"  # type: ignore[union-attr]
 
 
@@ -89,7 +89,7 @@ def test_it_passes_over_what_was_compacted_away(settings: oms.KeyValue, producer
         producer.flush()
         store.compact("c")
     there = [b"1", b"3", b"4", b"5"]
-    walk = oms.PartitionConsumer(settings).partition_iterator("c")
+    walk = walking(settings, "c")
     assert [each.get_body() for each in walk] == there
     assert [each.get_body() for each in iter(walk.previous, None)] == there[::-1]
 
@@ -128,14 +128,14 @@ def test_what_is_trimmed_while_it_reads_takes_nothing_behind_it_along(
 def test_it_walks_what_was_sent_to_a_queue(settings: oms.KeyValue, producer: oms.Producer):
     producer.send(producer.create_bytes_message_to_queue("q", b"x"))
     producer.flush()
-    found = oms.PartitionConsumer(settings).partition_iterator("q").next()
+    found = walking(settings, "q").next()
     assert found is not None
     assert found.headers().get_string("Queue") == "q"
 
 
 def test_a_partition_that_is_not_there_is_named(settings: oms.KeyValue, producer: oms.Producer):
     with pytest.raises(kmq.NotFoundError, match=r"Topic\[nope\] doesn't exist"):
-        oms.PartitionConsumer(settings).partition_iterator("nope")
+        walking(settings, "nope")
 
 
 @pytest.mark.parametrize("name", ["t:x", "t:", "t:0:1", "t:-1", "t:\u00b2", 5, None, True])

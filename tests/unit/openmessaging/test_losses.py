@@ -10,7 +10,7 @@ import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding import Unit
-from tests.unit.openmessaging.received import attached, bodies
+from tests.unit.openmessaging.received import attached, bodies, walking
 
 KEPT = [b"%d" % n for n in range(12) if not 3 <= n < 6]
 
@@ -60,7 +60,7 @@ def test_a_listener_gets_what_stands_behind_a_loss(
 def test_an_iterator_gives_all_up_to_a_loss_in_both_directions_and_stays_there_until_it_seeks(
     settings: oms.KeyValue,
 ):
-    walk = oms.PartitionConsumer(settings).partition_iterator("t")
+    walk = walking(settings, "t")
 
     def walked(step: str, count: int) -> list[bytes | None]:
         return [getattr(walk, step)().get_body() for _ in range(count)]
