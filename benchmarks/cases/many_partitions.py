@@ -20,6 +20,7 @@ from benchmarks.job import Job, Measure, Sample
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_spark.datasource.planning.view import plain_view
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 
 _PARTITIONS = 10_000
@@ -29,13 +30,14 @@ _TRIGGERS = 7
 def planning(job: Job) -> Measure:
     """As many segments as `records` says, a million by default, in ten thousand partitions."""
     path = str(stored_segments(job, job.sizes.records, _PARTITIONS))
-    options = {"path": path, "subscribe": stores.TOPIC}
-    batch = KmqBatchReader(parse_source_options(options))
+    options = parse_source_options({"path": path, "subscribe": stores.TOPIC})
+    view = plain_view(options, keyed=False)
+    batch = KmqBatchReader(options, view)
 
     def measure() -> Sample:
         with kmq.open(path, maintenance=False) as store, store.producer() as producer:
             sample = {"plan_ms": min(_plan_ms(batch) for _ in range(3))}
-            stream = KmqStreamReader(parse_source_options(options))
+            stream = KmqStreamReader(options, view)
             triggers = list(_triggers(stream, producer, path))
         offset_bytes = max(size for _, size in triggers)
         trigger_ms = min(spent for spent, _ in triggers)

@@ -13,6 +13,7 @@ from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.sink_options import SinkOptions
 from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_spark.datasource.planning.view import plain_view
 from kmq_spark.datasource.sink.commit import commit_written
 from kmq_spark.datasource.sink.sink import open_sink
 from kmq_spark.datasource.stream_reader import KmqStreamReader
@@ -26,8 +27,9 @@ def own_share(job: Job) -> Measure:
 
     def measure() -> Sample:
         with stores.fresh(job, "fsync") as (store, path), stores.fresh(job, "fsync") as (_, sink):
-            options = {"path": path, "subscribe": stores.TOPIC, "group": "trickle"}
-            stream = KmqStreamReader(parse_source_options(options))
+            given = {"path": path, "subscribe": stores.TOPIC, "group": "trickle"}
+            options = parse_source_options(given)
+            stream = KmqStreamReader(options, plain_view(options, keyed=False))
             took = _batches(stream, store, sink)
             stream.stop()
         return {"driver_ms": statistics.median(took[len(took) // 4 :])}

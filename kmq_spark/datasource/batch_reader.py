@@ -15,7 +15,7 @@ from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import history_of
 from kmq_spark.datasource.planning.plan import plan
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
-from kmq_spark.datasource.planning.view import View, plain_view
+from kmq_spark.datasource.planning.view import View
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader
@@ -25,9 +25,9 @@ from kmq_storage.log.state import StoreState
 class KmqBatchReader(DataSourceReader):
     """Reads what is in the log when the query is planned."""
 
-    def __init__(self, options: SourceOptions, view: View | None = None) -> None:
+    def __init__(self, options: SourceOptions, view: View) -> None:
         self._options = options
-        self._view = view or plain_view(options)
+        self._view = view
 
     def partitions(self) -> list[InputPartition]:
         """The tasks of this read; Spark calls it once per load()."""

@@ -37,7 +37,7 @@ from kmq_spark.datasource.planning.plan import held, plan
 from kmq_spark.datasource.planning.tasks import Task
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
-from kmq_spark.datasource.planning.view import View, plain_view
+from kmq_spark.datasource.planning.view import View
 from kmq_spark.datasource.streams.admission import BYTES_DEFAULT, Limits
 from kmq_spark.datasource.streams.plan import log_end, next_end, ranges_between
 from kmq_spark.datasource.streams.termination import at_termination
@@ -59,11 +59,11 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self,
         options: SourceOptions,
-        view: View | None = None,
+        view: View,
         environment: Environment = SYSTEM,
     ) -> None:
         self._options = options
-        self._view = view or plain_view(options)
+        self._view = view
         self._environment = environment
         self._losses = Losses(fail=options.fail_on_data_loss)
         self._available_now = False

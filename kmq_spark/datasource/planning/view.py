@@ -84,7 +84,7 @@ class View:
                 )
 
 
-def plain_view(options: SourceOptions, *, keyed: bool = False) -> View:
+def plain_view(options: SourceOptions, *, keyed: bool) -> View:
     """The view of untyped topics, all of them `keyed` ones perhaps."""
     names = options.columns or _plain_columns(options, keyed=keyed).names
     as_queues = options.queues is not None or not QUEUE_COLUMNS.isdisjoint(names)

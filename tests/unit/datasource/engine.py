@@ -16,8 +16,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
+from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.columns.schema import arrow_columns, spark_schema
 from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_spark.datasource.planning.view import plain_view
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_storage.environment import SYSTEM, Environment
 from tests.spark.shop import Place, Shop
@@ -27,6 +29,18 @@ def plain_columns(*, headers: bool = False) -> pa.Schema:
     """The columns of a read of untyped topics, as its record batches have them."""
     columns = spark_schema(include_headers=headers, include_properties=False, keyed=False)
     return arrow_columns(columns.names)
+
+
+def batch_reader(options: Mapping[str, str]) -> KmqBatchReader:
+    """The reader of a batch query over untyped topics."""
+    parsed = parse_source_options(options)
+    return KmqBatchReader(parsed, plain_view(parsed, keyed=False))
+
+
+def stream_reader(options: Mapping[str, str], environment: Environment = SYSTEM) -> KmqStreamReader:
+    """The reader of a streaming query over untyped topics."""
+    parsed = parse_source_options(options)
+    return KmqStreamReader(parsed, plain_view(parsed, keyed=False), environment)
 
 
 class Crash(Enum):
@@ -70,7 +84,7 @@ class Query:
         available_now: bool = False,
         environment: Environment = SYSTEM,
     ) -> None:
-        self.reader = KmqStreamReader(parse_source_options(options), environment=environment)
+        self.reader = stream_reader(options, environment)
         self._headers = "includeHeaders" in options
         self._checkpoint = checkpoint
         self._sink = sink

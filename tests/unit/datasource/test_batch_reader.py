@@ -15,7 +15,6 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.opening import open_log
-from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning import ranges
 from kmq_storage.errors import (
     CorruptionError,
@@ -24,12 +23,12 @@ from kmq_storage.errors import (
     NotFoundError,
 )
 from tests.spark.shop import Place, Shop
-from tests.unit.datasource.engine import plain_columns
+from tests.unit.datasource.engine import batch_reader, plain_columns
 
 
 def _tasks(shop: Shop, **options: str) -> list[list[Place]]:
     given_options = {"path": shop.url, "subscribe": "orders", **options}
-    reader = KmqBatchReader(parse_source_options(given_options))
+    reader = batch_reader(given_options)
     return [
         list(_places(pickle.loads(pickle.dumps(reader)), pickle.loads(pickle.dumps(task))))
         for task in reader.partitions()
@@ -62,7 +61,7 @@ def test_small_partitions_share_one_task(shop: Shop) -> None:
 
 
 def test_nothing_to_read_is_one_task_that_reads_nothing(shop: Shop) -> None:
-    reader = KmqBatchReader(parse_source_options({"path": shop.url, "subscribe": "orders"}))
+    reader = batch_reader({"path": shop.url, "subscribe": "orders"})
     assert reader.partitions() == []
     assert list(reader.read(InputPartition(None))) == []
 
@@ -137,7 +136,7 @@ def test_topics_are_chosen_by_name_by_pattern_and_by_partition(shop: Shop) -> No
     by_pattern = {"path": shop.url, "subscribePattern": "rns$"}
     by_partition = {"path": shop.url, "assign": '{"orders":[2,9],"returns":[0,1]}'}
     for options, expected in ((by_pattern, returns), (by_partition, orders[2:] + returns)):
-        reader = KmqBatchReader(parse_source_options(options))
+        reader = batch_reader(options)
         assert [p for task in reader.partitions() for p in _places(reader, task)] == expected
 
 
@@ -161,7 +160,7 @@ def test_who_names_a_missing_topic_is_told_the_option_the_nearest_one_and_what_t
 ) -> None:
     message = rf"^Topic\[\w+\] doesn't exist\. Option {told}"
     with pytest.raises(NotFoundError, match=message) as refused:
-        KmqBatchReader(parse_source_options({"path": shop.url, **options})).partitions()
+        batch_reader({"path": shop.url, **options}).partitions()
     assert refused.value.context["option"] in options
 
 
@@ -193,7 +192,7 @@ def test_one_partition_is_read_by_several_tasks_when_it_is_large(
 
 def test_a_task_that_reads_imports_no_pandas(shop: Shop, tmp_path: Path) -> None:
     shop.send("orders", 0, 10)
-    reader = KmqBatchReader(parse_source_options({"path": shop.url, "subscribe": "orders"}))
+    reader = batch_reader({"path": shop.url, "subscribe": "orders"})
     task = tmp_path / "task"
     task.write_bytes(pickle.dumps((reader, reader.partitions()[0])))
     code = (
@@ -214,7 +213,7 @@ def test_what_was_planned_is_read_again_and_again_whatever_comes_and_moves(
     shop.store.checkpoint()
     sent = sorted(sent + shop.send("orders", 1, 5))
     options = {"path": shop.url, "subscribe": "orders", **limits}
-    reader = KmqBatchReader(parse_source_options(options))
+    reader = batch_reader(options)
     tasks = reader.partitions()
     for _ in range(2):
         for partition in range(3):
@@ -233,9 +232,7 @@ def test_one_large_batch_of_one_partition_is_shared_by_several_tasks(
     sent = shop.send("single", 0, 1_000)
     for step in (lambda: None, shop.store.seal):
         step()
-        reader = KmqBatchReader(
-            parse_source_options({"path": shop.url, "subscribe": "single", **limits})
-        )
+        reader = batch_reader({"path": shop.url, "subscribe": "single", **limits})
         tasks = [list(_places(reader, each)) for each in reader.partitions()]
         assert len(tasks) >= 8
         assert max(map(len, tasks)) <= 1_000 // 4

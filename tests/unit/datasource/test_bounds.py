@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_storage.errors import CorruptionError, InvalidRequestError
 from tests.spark.shop import Shop
+from tests.unit.datasource.engine import batch_reader
 
 NOON = datetime(2024, 5, 6, 12, tzinfo=UTC)
 #: Records of each partition, a second apart from noon on.
@@ -44,7 +43,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def _read(url: str, **options: str) -> list[Offset]:
     given = {"path": url, **({} if "assign" in options else {"subscribe": "orders"}), **options}
-    reader = KmqBatchReader(parse_source_options(given))
+    reader = batch_reader(given)
     return [
         place
         for task in pickle.loads(pickle.dumps(reader.partitions()))

@@ -11,21 +11,19 @@ import sys
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_storage.errors import FencedError
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import Stream
+from tests.unit.datasource.engine import Stream, batch_reader
 from tests.unit.datasource.test_stream_limits import Clock
 
 #: The process that Spark keeps for a source, in a group by now and with nothing to do.
 SOURCE = """
 import sys
-from kmq_spark.datasource.options.source_options import parse_source_options
-from kmq_spark.datasource.stream_reader import KmqStreamReader
+from kmq_spark.datasource.source import KmqDataSource
 
 options = {"path": sys.argv[1], "subscribe": "orders", "group": "billing"}
-reader = KmqStreamReader(parse_source_options(options))
+source = KmqDataSource(options)
+reader = source.streamReader(source.schema())
 reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
 print("joined", flush=True)
 sys.stdin.read()
@@ -43,7 +41,7 @@ def test_tasks_fetch_the_records_of_a_bucket_by_themselves(s3_url: str, *, clone
     if cloned:
         kmq.clone(s3_url, f"{s3_url}/clone")
         s3_url += "/clone"
-    reader = KmqBatchReader(parse_source_options({"path": s3_url, "subscribe": "orders"}))
+    reader = batch_reader({"path": s3_url, "subscribe": "orders"})
     tasks = [pickle.loads(pickle.dumps(task)) for task in reader.partitions()]
     batches = [batch for task in tasks for batch in pickle.loads(pickle.dumps(reader)).read(task)]
     values = [value for batch in batches for value in batch.column("value").to_pylist()]

@@ -18,7 +18,6 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.incremental import incremental
-from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning import history
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.reading import ArchivedRange
@@ -27,7 +26,7 @@ from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import upload
 from tests.unit.datasource.archiver import GROUP, Archiver
-from tests.unit.datasource.engine import Checkpoint, Query, Sink
+from tests.unit.datasource.engine import Checkpoint, Query, Sink, batch_reader
 from tests.unit.datasource.spark_stand_in import Frame, SparkStandIn
 
 if TYPE_CHECKING:
@@ -57,7 +56,7 @@ def _options(archiver: Archiver, **more: str) -> dict[str, str]:
 
 
 def _reader(archiver: Archiver, **more: str) -> KmqBatchReader:
-    return KmqBatchReader(parse_source_options(_options(archiver, **more)))
+    return batch_reader(_options(archiver, **more))
 
 
 def _read(reader: KmqBatchReader) -> list[Place]:
@@ -102,7 +101,7 @@ def test_what_is_trimmed_and_collected_between_plan_and_run_comes_from_the_archi
     shop.store.checkpoint()
     assert shop.store.collect(grace=0).files
     assert shop.store.offsets("orders") == {0: (10, 10), 1: (10, 10)}
-    without = KmqBatchReader(parse_source_options({"path": shop.url, "subscribe": "orders"}))
+    without = batch_reader({"path": shop.url, "subscribe": "orders"})
     with pytest.raises(DataLossError):
         _places(without, tasks)
     assert sorted(_places(reader, tasks)) == sorted(places)

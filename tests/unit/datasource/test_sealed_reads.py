@@ -75,10 +75,9 @@ def _expected(store: kmq.Store, number: int, low: int, high: int) -> list[tuple[
 def test_planning_imports_no_pandas(store: kmq.Store):
     """Importing it takes longer than planning a read of a million segments."""
     code = (
-        "import sys; from kmq_spark.datasource.batch_reader import KmqBatchReader; "
-        "from kmq_spark.datasource.options.source_options import parse_source_options; "
-        f"options = {{'path': {store.url!r}, 'subscribe': 't'}}; "
-        "assert KmqBatchReader(parse_source_options(options)).partitions(); "
+        "import sys; from kmq_spark.datasource.source import KmqDataSource; "
+        f"source = KmqDataSource({{'path': {store.url!r}, 'subscribe': 't'}}); "
+        "assert source.reader(source.schema()).partitions(); "
         "print('pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -7,12 +7,12 @@ import pickle
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.options.sink_options import parse_sink_options
 from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.errors import InvalidRequestError, KmqError
 from tests.support.s3 import S3Server
+from tests.unit.datasource.engine import batch_reader
 
 
 def _options(moto: S3Server) -> dict[str, str]:
@@ -24,8 +24,8 @@ def test_they_reach_the_tasks_of_a_read(moto: S3Server) -> None:
     with kmq.open(url, storage_options=moto.options()) as store, store.producer() as producer:
         store.create_topic("orders")
         producer.send("orders", b"1")
-    options = parse_source_options({"path": url, "subscribe": "orders", **_options(moto)})
-    reader = pickle.loads(pickle.dumps(KmqBatchReader(options)))
+    options = {"path": url, "subscribe": "orders", **_options(moto)}
+    reader = pickle.loads(pickle.dumps(batch_reader(options)))
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     assert [batch.column("value").to_pylist() for batch in batches] == [[b"1"]]
 
@@ -46,6 +46,6 @@ def test_names_and_values_are_those_of_open(moto: S3Server) -> None:
     options = parse_source_options({**given, "storage.cache_bytes": "1000"})
     assert storage_options(options.url) == {**moto.options(), "cache_bytes": "1000"}
     for name, reason in (("cache_bytes", "a number of bytes"), ("acess_key", "acess_key")):
-        wrong = parse_source_options({**given, f"storage.{name}": "x"})
+        wrong = batch_reader({**given, f"storage.{name}": "x"})
         with pytest.raises(KmqError, match=reason):
-            KmqBatchReader(wrong).partitions()
+            wrong.partitions()

@@ -7,17 +7,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.executor import announcement
 from kmq_spark.datasource.executor.announcement import announced
 from kmq_spark.datasource.groups.committed import GroupMember
-from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_storage import exclusive
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
 from kmq_storage.log.binding import Unit
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import ALL, Crash, Stream
+from tests.unit.datasource.engine import ALL, Crash, Stream, batch_reader
 from tests.unit.datasource.test_stream_limits import Clock
 
 
@@ -77,7 +75,7 @@ def test_a_group_knows_a_topic_that_was_made_again(shop: Shop) -> None:
         wary.start().all_available()
     wary.stop()
     given = {"path": shop.url, "subscribe": "orders", "group": "billing"}
-    batch = KmqBatchReader(parse_source_options(given | {"startingOffsets": "group"}))
+    batch = batch_reader(given | {"startingOffsets": "group"})
     with pytest.raises(DataLossError, match=r"orders.*made again: 4 of "):
         batch.partitions()
     second = Stream(shop, group="billing", failOnDataLoss="false")

@@ -11,8 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from kmq_spark.datasource.options.source_options import parse_source_options
-from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_storage.errors import (
     DataLossError,
     FormatVersionError,
@@ -21,7 +19,7 @@ from kmq_storage.errors import (
     OffsetOutOfRangeError,
 )
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import ALL, Crash, Stream
+from tests.unit.datasource.engine import ALL, Crash, Stream, stream_reader
 
 
 def test_a_stream_begins_at_the_end_unless_told_otherwise(shop: Shop) -> None:
@@ -276,7 +274,7 @@ def test_a_poll_with_nothing_new_writes_nothing(shop: Shop) -> None:
 
 
 def test_the_offset_of_a_newer_version_is_refused(shop: Shop) -> None:
-    reader = KmqStreamReader(parse_source_options({"path": shop.url, "subscribe": "orders"}))
+    reader = stream_reader({"path": shop.url, "subscribe": "orders"})
     with pytest.raises(FormatVersionError, match="version is 7"):
         reader.latestOffset({"#kmq": {"version": 7}}, ReadAllAvailable())
 

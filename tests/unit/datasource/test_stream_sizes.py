@@ -11,11 +11,9 @@ from typing import Any
 import pytest
 
 from kmq_spark.datasource import opening, stream_reader
-from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning import topic_ranges
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import Stream
+from tests.unit.datasource.engine import Stream, batch_reader
 
 TOPICS = [f"orders{n}" for n in range(12)]
 
@@ -95,7 +93,7 @@ def test_a_batch_read_looks_only_into_topics_that_have_something_to_read(
     calls: Counter[str] = Counter()
     spread = _counted(calls, "spread", topic_ranges.spread_of)
     monkeypatch.setattr(topic_ranges, "spread_of", spread)
-    reader = KmqBatchReader(parse_source_options(given))
+    reader = batch_reader(given)
     (task,) = reader.partitions()
     assert sum(batch.num_rows for batch in reader.read(task)) == 1
     assert calls == {"spread": 1}

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_storage.errors import DataLossError
 from tests.spark.shop import Place, Shop
+from tests.unit.datasource.engine import batch_reader
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def shop(tmp_path: Path) -> Shop:
 def _planned(shop: Shop, fail: str) -> Callable[[], list[Place]]:
     """A read that was planned, and runs when it is called."""
     options = {"path": shop.url, "subscribe": "orders", "failOnDataLoss": fail}
-    reader = KmqBatchReader(parse_source_options(options))
+    reader = batch_reader(options)
     tasks = reader.partitions()
     columns = ["topic", "partition", "offset"]
     return lambda: [
