@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -22,17 +23,26 @@ class UsageError(Exception):
 
 def count(text: str) -> int:
     """A whole number from 0 on, as `argparse` asks for one."""
-    number = int(text)
-    if number < 0:
-        raise ArgumentTypeError(f"must be 0 or more, not {text}")
-    return number
+    return _whole(text, 0)
 
 
 def positive(text: str) -> int:
     """A whole number from 1 on, as `argparse` asks for one."""
-    if (number := int(text)) < 1:
-        raise ArgumentTypeError(f"must be 1 or more, not {text}")
-    return number
+    return _whole(text, 1)
+
+
+def _whole(text: str, least: int) -> int:
+    with suppress(ValueError):
+        if (number := int(text)) >= least:
+            return number
+    raise ArgumentTypeError(f"must be a whole number from {least} on, not {text!r}")
+
+
+def place(text: str) -> str:
+    """A store that is named: an empty one is a shell's unset variable, not that of KMQ_STORE."""
+    if not text:
+        raise ArgumentTypeError("it is empty: name a store, or leave it out")
+    return text
 
 
 def new_name(kind: str) -> Callable[[str], str]:
@@ -51,18 +61,19 @@ def create_or_keep(create: Callable[..., Made], *, keep: bool) -> tuple[Made, bo
     """What a call makes that has the option `exist_ok`, and whether it was there."""
     try:
         return create(exist_ok=False), False
-    except AlreadyExistsError:
+    except AlreadyExistsError as error:
         if not keep:
-            raise
+            told = f"{error} --if-not-exists keeps it."
+            raise AlreadyExistsError(told, **error.context) from error
         return create(exist_ok=True), True
 
 
 def seconds(text: str) -> float:
     """A time in seconds, as `argparse` asks for one."""
-    number = float(text)
-    if not (math.isfinite(number) and number >= 0):
-        raise ArgumentTypeError(f"must be 0 seconds or more, not {text}")
-    return number
+    with suppress(ValueError):
+        if 0 <= (number := float(text)) < math.inf:
+            return number
+    raise ArgumentTypeError(f"must be seconds from 0 on, as 3600, not {text!r}")
 
 
 def instant(text: str) -> datetime:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from kmq_spark.cli.command import Command, UsageError
+from kmq_spark.cli.command import Command, UsageError, place
 from kmq_spark.cli.output import Output
 from kmq_spark.cli.table import COMMANDS, FAMILIES
 from kmq_storage.errors import KmqError
@@ -66,14 +66,13 @@ def _show_warning(message: Warning | str, *_details: Any) -> None:
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     """The arguments, those of a list behind options too: argparse takes them in one place only."""
-    parser = _parser()
-    arguments, left = parser.parse_known_args(argv)
+    arguments, left = _parser().parse_known_args(argv)
     words = left[1:] if left[:1] == ["--"] else left
     if words is left and any(word.startswith("-") and word != "-" for word in words):
         words = []
     lists = [item.names[0] for item in arguments.command.arguments if item.is_list]
     if left and not (lists and words):
-        parser.error(f"unrecognized arguments: {' '.join(left)}")
+        arguments.own.error(f"unrecognized arguments: {' '.join(left)}")
     for name in lists:
         setattr(arguments, name, [*getattr(arguments, name), *words])
     return arguments
@@ -106,12 +105,13 @@ def _add_command(owner: Any, word: str, command: Command) -> argparse.ArgumentPa
     _add_shared(parser, store=argparse.SUPPRESS, as_json=argparse.SUPPRESS)
     for item in command.arguments:
         parser.add_argument(*item.names, **item.settings)
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=command, own=parser)  # whose usage tells what there is instead
     return parser
 
 
 def _add_shared(parser: argparse.ArgumentParser, *, store: str | None, as_json: bool | str) -> None:
-    parser.add_argument("--store", default=store, metavar="URL", help="the store (or KMQ_STORE)")
+    told = "the store (or KMQ_STORE)"
+    parser.add_argument("--store", type=place, default=store, metavar="URL", help=told)
     parser.add_argument("--json", action="store_true", default=as_json, help="print JSON")
 
 

@@ -34,8 +34,6 @@ def _start(text: str) -> str | datetime:
     return text if text in ("earliest", "latest") else instant(text)
 
 
-_delays.__name__, _start.__name__ = "seconds", "start"  # what argparse calls them
-
 _SETTINGS = (
     argument("--lock-timeout", type=seconds, help="seconds a receiver holds a record (30)"),
     argument("--max-deliveries", type=positive, help="then it is a dead letter (16)"),

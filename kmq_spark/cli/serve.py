@@ -20,9 +20,6 @@ def _port(text: str) -> int:
     return number
 
 
-_port.__name__ = "port"  # what argparse calls it
-
-
 def _serve(arguments: Namespace, output: Output) -> None:
     from kmq_spark.server.listening import Listener  # only then: imports take their time
     from kmq_spark.server.view import View

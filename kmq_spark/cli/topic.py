@@ -29,7 +29,6 @@ def _or_none(parse: Callable[[str], float]) -> Callable[[str], float | str]:
     def value(text: str) -> float | str:
         return text if text == _NONE else parse(text)
 
-    value.__name__ = parse.__name__  # what argparse calls it
     return value
 
 

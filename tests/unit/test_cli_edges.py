@@ -147,3 +147,42 @@ def test_topics_stand_behind_options_of_a_queue_and_of_a_reader(
         assert main(["--store", store_url, "consume", "t", "--max", "9", "u"]) == 0
     assert capsys.readouterr().out.split()[-2:] == ["t", "u"]
     assert main(["--store", store_url, "topic", "list", "t"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("topic create t --partitions many", "must be a whole number from 1 on, not 'many'"),
+        ("log --max 1.5", "must be a whole number from 0 on, not '1.5'"),
+        ("topic alter t --retention 1h", "must be seconds from 0 on, as 3600, not '1h'"),
+        ("queue create q --backoff 1,x", "must be seconds from 0 on, as 3600, not 'x'"),
+        ("serve --port http", "must be a whole number from 0 on, not 'http'"),
+        ("consume t -n 1", "usage: kmq consume "),
+        ("consume t -n 1", "kmq consume: error: unrecognized arguments: -n 1"),
+    ],
+)
+def test_wrong_usage_tells_what_the_command_takes(
+    words: str, told: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(words.split()) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_an_empty_store_is_not_that_of_the_environment(
+    store_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    kmq.open(store_url).create_topic("t")
+    monkeypatch.setenv("KMQ_STORE", store_url)
+    assert main(["topic", "delete", "t", "--store", ""]) == 2
+    assert "argument --store: it is empty" in capsys.readouterr().err
+    assert main(["topic", "describe", "t"]) == 0
+
+
+@pytest.mark.parametrize("kind", ["topic", "queue"])
+def test_who_creates_what_is_there_is_told_how_to_keep_it(
+    store_url: str, kind: str, capsys: pytest.CaptureFixture[str]
+):
+    words = [kind, "create", "mine", "--store", store_url]
+    assert [main(words), main(words), main([*words, "--if-not-exists"])] == [0, 1, 0]
+    told = f"{kind.title()}[mine] exists already. --if-not-exists keeps it.\n"
+    assert capsys.readouterr().err.endswith(told)

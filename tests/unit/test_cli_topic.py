@@ -44,16 +44,22 @@ def test_a_retention_that_is_no_time_is_wrong_usage(
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("topic create t --partitions 0", "--partitions: must be 1 or more, not 0"),
-        ("topic alter t --partitions -1", "--partitions: must be 1 or more, not -1"),
-        ("topic create t --max-record-bytes 0", "--max-record-bytes: must be 1 or more, not 0"),
+        ("topic create t --partitions 0", "--partitions: must be a whole number from 1 on"),
+        ("topic alter t --partitions -1", "--partitions: must be a whole number from 1 on"),
+        (
+            "topic create t --max-record-bytes 0",
+            "--max-record-bytes: must be a whole number from 1 on",
+        ),
         ("topic create ../x", "TOPIC: topic name '../x' is not allowed"),
         ("queue create a/b", "QUEUE: queue name 'a/b' is not allowed"),
-        ("topic create t --capacity 0", "--capacity: must be 1 or more, not 0"),
-        ("topic create t --retention-bytes 0", "--retention-bytes: must be 1 or more, not 0"),
-        ("queue create q --max-deliveries 0", "--max-deliveries: must be 1 or more, not 0"),
-        ("queue create q --capacity 0", "--capacity: must be 1 or more, not 0"),
-        ("queue redrive q --max 0", "--max: must be 1 or more, not 0"),
+        ("topic create t --capacity 0", "--capacity: must be a whole number from 1 on"),
+        (
+            "topic create t --retention-bytes 0",
+            "--retention-bytes: must be a whole number from 1 on",
+        ),
+        ("queue create q --max-deliveries 0", "--max-deliveries: must be a whole number from 1 on"),
+        ("queue create q --capacity 0", "--capacity: must be a whole number from 1 on"),
+        ("queue redrive q --max 0", "--max: must be a whole number from 1 on"),
     ],
 )
 def test_a_number_or_a_name_that_nothing_new_can_have_is_wrong_usage(
