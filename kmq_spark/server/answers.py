@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from http import HTTPStatus
 from urllib.parse import parse_qsl
@@ -13,8 +13,9 @@ from urllib.parse import parse_qsl
 import pyarrow as pa
 
 from kmq_spark.server import metrics, page
-from kmq_spark.server.view import View
-from kmq_storage.errors import InvalidRequestError, KmqError
+from kmq_spark.server.view import Seen, View
+from kmq_storage.errors import CorruptionError, InvalidRequestError, KmqError
+from kmq_storage.maintenance.reports import StoreStats
 from kmq_storage.tables.columns import COLUMNS
 
 ARROW = "application/vnd.apache.arrow.stream"
@@ -55,7 +56,7 @@ def answer(view: View, target: str, accept: str) -> Answer:
             case ["", ""]:
                 return _page(view)
             case ["", "metrics"]:
-                text = metrics.exposition(view.seen(metrics.TABLES), view.stats())
+                text = metrics.exposition(*_seen_and_counted(view, metrics.TABLES))
                 return Answer(text.encode(), metrics.MEDIA_TYPE)
             case ["", "health"]:
                 return _health(view)
@@ -67,9 +68,18 @@ def answer(view: View, target: str, accept: str) -> Answer:
 
 
 def _page(view: View) -> Answer:
-    text = page.page(view.seen(page.TABLES), view.stats())
+    text = page.page(*_seen_and_counted(view, page.TABLES))
     headers = {"Content-Security-Policy": page.POLICY}
     return Answer(_encoded(text), "text/html; charset=utf-8", headers=headers)
+
+
+def _seen_and_counted(view: View, names: Collection[str]) -> tuple[Seen, StoreStats | None]:
+    """Tables, and what the store is made of: None where that can't be counted for damage."""
+    seen = view.seen(names)
+    try:
+        return seen, view.stats()
+    except CorruptionError as error:
+        return replace(seen, damage=seen.damage or str(error)), None
 
 
 def _health(view: View) -> Answer:

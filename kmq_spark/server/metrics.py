@@ -37,13 +37,13 @@ _COLUMNS = (
 )
 
 
-def exposition(seen: Seen, stats: StoreStats) -> str:
-    """Every metric of a store, as text."""
+def exposition(seen: Seen, stats: StoreStats | None) -> str:
+    """Every metric of a store, as text; of what can't be read there are none."""
     return "".join(line for metric in _metrics(seen, stats) for line in _lines(*metric))
 
 
-def _metrics(seen: Seen, stats: StoreStats) -> Iterator[Metric]:
-    rows = {name: seen.tables[name].to_pylist() for name in TABLES}
+def _metrics(seen: Seen, stats: StoreStats | None) -> Iterator[Metric]:
+    rows = {name: seen.tables[name].to_pylist() if name in seen.tables else [] for name in TABLES}
     for table, column, labels, name, meaning in _COLUMNS:
         yield name, meaning, [({each: r[each] for each in labels}, r[column]) for r in rows[table]]
     live = Counter(row["group"] for row in rows["members"])
@@ -57,7 +57,12 @@ def _metrics(seen: Seen, stats: StoreStats) -> Iterator[Metric]:
     ]
     yield "queue_records", "Records that are not finished.", states
     yield "commits_total", "Number of the newest commit.", [({}, seen.lsn)]
-    yield "log_damaged", "Whether some of the log can't be read.", [({}, int(bool(seen.damage)))]
+    yield "log_damaged", "Whether something can't be read.", [({}, int(bool(seen.damage)))]
+    if stats is not None:
+        yield from _of_files(stats)
+
+
+def _of_files(stats: StoreStats) -> Iterator[Metric]:
     for unit, found in (("bytes", stats.bytes), ("files", stats.files)):
         samples = [({"kind": kind}, count) for kind, count in found.items()]
         yield f"store_{unit}", f"{unit.title()} of the store, by kind.", samples

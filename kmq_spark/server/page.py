@@ -35,7 +35,7 @@ POLICY = (
 )
 
 
-def page(seen: Seen, stats: StoreStats) -> str:
+def page(seen: Seen, stats: StoreStats | None) -> str:
     """The whole page."""
     url = escape(seen.url)
     damage = f'<p class="damage">{escape(seen.damage)}</p>' if seen.damage else ""
@@ -111,7 +111,9 @@ def _cell(value: Any) -> str:
             return shown.join(map(_cell, islice(value, _SHOWN_ROWS)))
 
 
-def _storage(stats: StoreStats) -> str:
+def _storage(stats: StoreStats | None) -> str:
+    if stats is None:
+        return "<h2>files</h2>\n<p>They can't be counted.</p>\n"
     kinds = [(kind, stats.files[kind], size) for kind, size in stats.bytes.items()]
     kinds += [
         ("of these shared", stats.shared_files, stats.shared_bytes),

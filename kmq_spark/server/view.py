@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from threading import Lock
@@ -40,8 +39,9 @@ class Seen:
     lsn: int
     #: When that commit was written; None in a store without any.
     time: datetime | None
-    #: What of the log can't be read, and what to do; empty where all can.
+    #: What can't be read, and what to do; empty where all can that was looked at.
     damage: str
+    #: Those that can be read.
     tables: dict[str, pa.Table]
 
 
@@ -61,8 +61,11 @@ class View:
         return self._look(lambda log, state: table_of(log, state, name, limit=limit))
 
     def seen(self, names: Collection[str] = ()) -> Seen:
-        """The tables with these names, all of one state."""
-        return self._look(lambda log, state: _seen(log, state, names))
+        """The tables with these names, all of one state; without those that are damaged."""
+        try:
+            return self._look(lambda log, state: _seen(log, state, names))
+        except CorruptionError:  # no file that moved, which would have been found again
+            return self._look(lambda log, state: _seen(log, state, names, damaged=True))
 
     def stats(self) -> StoreStats:
         """What the store was made of a while ago; only who has it counted anew waits for that."""
@@ -108,12 +111,20 @@ def _check_there(log: CommitLog) -> None:
         raise NotFoundError(f"Store[{log.files.url}] is another one now.", store=log.files.url)
 
 
-def _seen(log: CommitLog, state: StoreState, names: Collection[str]) -> Seen:
+def _seen(
+    log: CommitLog, state: StoreState, names: Collection[str], *, damaged: bool = False
+) -> Seen:
     damage = log_damage(state)
-    tables = {name: table_of(log, state, name) for name in names if name != "commits"}
-    if "commits" in names:
-        with suppress(CorruptionError, OffsetOutOfRangeError):  # all else is shown nevertheless
-            tables["commits"] = table_of(log, state, "commits", limit=_NEWEST_COMMITS)
-    told = "" if damage is None else what_to_do(damage)
+    told = [] if damage is None else [what_to_do(damage)]
+    tables = {}
+    for name in names:
+        try:
+            limit = _NEWEST_COMMITS if name == "commits" else None
+            tables[name] = table_of(log, state, name, limit=limit)
+        except (CorruptionError, OffsetOutOfRangeError) as error:
+            if name != "commits":  # without which all else is shown in any case
+                if not damaged:
+                    raise
+                told.append(str(error))
     time = to_datetime(state.time) if state.lsn else None
-    return Seen(log.files.url, state.lsn, time, told, tables)
+    return Seen(log.files.url, state.lsn, time, next(iter(told), ""), tables)

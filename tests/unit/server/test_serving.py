@@ -218,6 +218,28 @@ def test_a_damaged_log_is_told_and_all_else_shown(url: str):
         assert ask(listener, "/tables/commits")[0] == 503
 
 
+def test_a_damaged_page_is_told_and_what_needs_none_shown(url: str):
+    with kmq.open(url, maintenance=False) as store:
+        store.set_group_offsets("late", {"orders": {0: 1}})
+        store.seal()
+        store.checkpoint()
+    pages = sorted((Path(url) / "pages").iterdir())
+    for file in pages:
+        flip(file, file.stat().st_size // 2)
+    with listening(url) as listener:
+        assert ask(listener, "/health")[0] == 200
+        status, _, content = ask(listener, "/")
+        assert (status, b"They can't be counted" in content) == (200, True)
+        assert (b">orders<" in content, b"partitions" in content) == (True, True)
+        told = content.partition(b'class="damage">')[2].partition(b"</p>")[0]
+        assert any(file.name.encode() in told for file in pages)
+        status, _, content = ask(listener, "/metrics")
+        found = parse(content.decode())
+        assert (status, found["kmq_log_damaged"].samples) == (200, {frozenset(): 1})
+        assert found["kmq_partition_end_offset"].samples
+        assert ask(listener, "/tables/segments")[0] == 503
+
+
 @pytest.mark.parametrize(("taken", "pause"), [(1.0, 60.0), (30.0, 300.0)])
 def test_files_are_counted_now_and_then_and_rarely_where_that_takes_long(
     url: str, taken: float, pause: float, monkeypatch: pytest.MonkeyPatch
