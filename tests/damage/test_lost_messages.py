@@ -90,3 +90,27 @@ def test_get_many_names_one_queue_and_goes_on_with_all_of_them(queues: kmq.Keyed
         queues.get_many(["early", "a", "b"], 0, 9)
     found = queues.get_many(["early", "a", "b"], 0, 9)
     assert found["value"].to_pylist() == [b"e0", b"e1", b"a0", b"a2", b"b0"]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_before_a_repair_a_damaged_commit_is_no_end_of_a_queue(tmp_path: Path, is_last: bool):
+    """Behind what can be read nobody knows whether there is more."""
+    with opened(tmp_path) as store:
+        _put(store, ("a", b"a0"), ("a", b"a1"), ("b", b"b0"), ("b", b"b1"))
+        store.seal()
+        store.checkpoint()
+        _put(store, ("a", b"lost"))
+        if not is_last:
+            store.create_topic("another")
+    (log,) = (tmp_path / "log").glob("0*.log")
+    contents = log.read_bytes()
+    flip(log, contents.rindex(MAGIC, 0, contents.index(b"lost")) + 20)
+    with kmq.open(tmp_path, read_only=True) as store:
+        queues = store.keyed_queues("inbox")
+        assert queues.get("a", 0, 2) == [b"a0", b"a1"]
+        assert queues.get_many(["b", "a"], 0, 2).num_rows == 4
+        for name in ("a", "b", "unknown"):
+            with pytest.raises(kmq.CorruptionError, match="inbox-0: what follows offset 4 can't"):
+                queues.get(name, 0, 9)
+        with pytest.raises(kmq.CorruptionError, match="inbox-0: what follows offset 4 can't"):
+            queues.get_many(["b", "a"], 0, 9)

@@ -91,7 +91,7 @@ class QueueReader:
 
         In pieces as they are stored: one would have 2 GiB at most. OffsetOutOfRangeError below
         the first that it has; with `telling` DataLossError, once, where a repair gave up what may
-        be among them.
+        be among them. CorruptionError where there may be more that can't be read.
         """
 
         def found(index: QueueIndex, topic: Topic) -> pa.ChunkedArray:
@@ -101,7 +101,9 @@ class QueueReader:
                 self._losses.check(index, topic, [(queue, first)], most)
             in_runs, offsets = index.places(queue, first, most)
             values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
-            return pa.chunked_array([*values, *self._read(topic, offsets)], pa.binary())
+            whole = pa.chunked_array([*values, *self._read(topic, offsets)], pa.binary())
+            self._check_end(topic, len(whole), most)
+            return whole
 
         return self._looking(found)
 
@@ -156,7 +158,8 @@ class QueueReader:
         """At most so many messages of each of many queues, each from an index of its own on.
 
         With the columns `queue`, `index` and `value`, in the order of what was asked for. -1 is
-        the first index that a queue has; OffsetOutOfRangeError below it.
+        the first index that a queue has; OffsetOutOfRangeError below it. CorruptionError where
+        there may be more that can't be read.
         """
         asked = Asked(queues, firsts, min(most, _MESSAGES))
 
@@ -169,7 +172,9 @@ class QueueReader:
             if topic.index(PARTITION).gaps:
                 names = zip(queues.to_pylist(), firsts.tolist(), strict=True)
                 self._losses.check(index, topic, names, most)
-            return asked.answer(parts)
+            answer = asked.answer(parts)
+            self._check_end(topic, answer.num_rows, asked.most * len(queues))
+            return answer
 
         try:
             return self._looking(found)
@@ -223,6 +228,11 @@ class QueueReader:
         self._state = state
         self._index.follow(topic)
         return self._index
+
+    def _check_end(self, topic: Topic, found: int, most: int) -> None:
+        """CorruptionError when fewer were found, and commits behind them can't be read."""
+        if self._state is not None and found < most:
+            self._state.check_end(topic.name, PARTITION)
 
     def _read(self, topic: Topic, offsets: Numbers) -> Iterator[pa.Array]:
         at = 0
