@@ -114,7 +114,7 @@ class PullConsumer(StoreUser):
         #: The positions that are stored.
         self._stored: dict[Place, int] = {}
         self._ending.callback(self._reader.close)
-        self._ending.callback(self._store_positions)
+        self._ending.callback(self._leave)
 
     def attach_queue(self, queue: str, topics: Iterable[str] | str = ()) -> None:
         """Read a queue, which is bound to these topics from now on, besides others of before.
@@ -311,6 +311,13 @@ class PullConsumer(StoreUser):
         if moved:
             log.commit([Unit(self._entries(moved))], durable=False)
             self._stored |= moved  # not before: who is refused asks again
+
+    def _leave(self) -> None:
+        """What is ready is the next consumer's."""
+        try:
+            self._store_positions()
+        finally:
+            self._ready = []
 
     def _is_there(self, topic: str) -> bool:
         """Whether a topic is still the one that was read."""

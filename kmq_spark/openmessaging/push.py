@@ -149,7 +149,7 @@ class PushConsumer(StoreUser):
             context = ReceivedMessageContext(attempt, lambda: pull.ack(identity), is_done=False)
             try:
                 listener(message, context)
-            except Exception:
+            except BaseException:  # `sys.exit`: this thread is not the listener's to end
                 _LOGGER.exception("the listener of queue %s failed with %s", queue, identity)
             else:
                 context.ack()

@@ -56,15 +56,16 @@ def test_a_listener_may_be_an_object_and_stand_in_the_place_of_topics(
             consumer.attach_queue("r", asyncio.sleep)
 
 
+@pytest.mark.parametrize("error", [RuntimeError, SystemExit, asyncio.CancelledError])
 def test_a_listener_that_fails_gets_the_message_again_before_later_ones(
-    settings: oms.KeyValue, producer: oms.Producer
+    settings: oms.KeyValue, producer: oms.Producer, error: type[BaseException]
 ):
     got: SimpleQueue[bytes | None] = SimpleQueue()
 
     def listen(message: oms.BytesMessage, context: oms.ReceivedMessageContext) -> None:
         got.put(message.get_body())
         if context.properties().get_int("DeliveryCount") == 1:
-            raise RuntimeError("not now")
+            raise error("not now")
 
     with oms.PushConsumer(settings) as consumer:
         consumer.attach_queue("q", ["t"], listen)
