@@ -26,7 +26,7 @@ from kmq_spark.client.keyed_batches import (
 from kmq_spark.client.keyed_receiving import (
     GroupReceiver,
     KeyedDelivery,
-    deliveries_of,
+    checked_deliveries,
 )
 from kmq_spark.client.keyed_values import message_bytes, queue_name, texts_of
 from kmq_spark.client.producer import Producer
@@ -331,7 +331,7 @@ class KeyedQueues(Resource):
         then nothing is changed for any of them.
         """
         self._check_open()
-        some = deliveries_of(self.name, deliveries)
+        some = checked_deliveries(self.name, deliveries)
         groups = {each.group for each in some}
         if len(groups) > 1:
             raise InvalidRequestError("deliveries of several groups: acknowledge each group's")

@@ -138,7 +138,7 @@ class KeyedDelivery:
         )
 
 
-def deliveries_of(topic: str, deliveries: Any) -> list[KeyedDelivery]:
+def checked_deliveries(topic: str, deliveries: Any) -> list[KeyedDelivery]:
     """One delivery or some; InvalidRequestError unless all are of this topic."""
     some = list(deliveries) if isinstance(deliveries, Iterable) else [deliveries]
     for each in some:

@@ -27,7 +27,7 @@ from kmq_spark.client.typed_rows import Value, value_of
 from kmq_spark.client.values import (
     Headers,
     Properties,
-    checked_partition,
+    checked_optional_partition,
     checked_uniq,
     to_bytes,
 )
@@ -225,7 +225,7 @@ class Producer(Resource, Transactional):
         and so on. Wrong columns or types are InvalidRequestError at once; others as for `send`.
         """
         check_name("topic", topic)
-        return self._send_arrow(topic, data, checked_partition(partition))
+        return self._send_arrow(topic, data, checked_optional_partition(partition))
 
     def _send_arrow(self, topic: str, data: Any, partition: int | None) -> Future[BatchMetadata]:
         batches = batches_of(self._log, topic, data)

@@ -91,7 +91,7 @@ def checked_extras(
     facts = None if properties is None else _properties(properties)
     when = None if timestamp is None else to_timestamp(timestamp)
     return Extras(
-        found, facts, checked_partition(partition), when, size_of(found or (), facts or ())
+        found, facts, checked_optional_partition(partition), when, size_of(found or (), facts or ())
     )
 
 
@@ -137,8 +137,8 @@ def is_naive(when: datetime) -> bool:
     return when.tzinfo is None or when.utcoffset() is None
 
 
-def checked_partition(partition: object) -> int | None:
-    """The number of a partition, None for None; InvalidRequestError for what is none."""
+def checked_optional_partition(partition: object) -> int | None:
+    """The partition that a sender chose, None for none; InvalidRequestError for what is none."""
     number = whole(partition)
     if partition is None or (number is not None and 0 <= number < 2**31):
         return number

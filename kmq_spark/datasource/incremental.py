@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from kmq_spark.datasource.groups.committed import GroupMember, advance_group, announce
+from kmq_spark.datasource.groups.committed import QueryMember, advance_group, announce
 from kmq_spark.datasource.groups.move import OPTION, move_option
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.opening import open_log
@@ -84,7 +84,7 @@ class Incremental:
         self._given = options
         self._group = group
         self._options = _parsed(options, url, group)
-        self._member: GroupMember | None = None
+        self._member: QueryMember | None = None
         self._end = StreamOffset()
         self._df: DataFrame | None = None
         #: Whether a write was tried, and whether it moved the group.
@@ -94,7 +94,7 @@ class Incremental:
         self._tried = self._written = False
         log = self._log()
         name = "a batch job (kmq.incremental)"
-        self._member = GroupMember(log, self._group, SYSTEM.new_uuid(), SYSTEM, name=name)
+        self._member = QueryMember(log, self._group, SYSTEM.new_uuid(), SYSTEM, name=name)
         try:
             starts, self._end = looking_again(log, lambda state: _bounds(log, state, self._options))
             place = self._member.place

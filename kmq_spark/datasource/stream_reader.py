@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 
 from kmq_spark.datasource.executor.announcement import announced, announcing
 from kmq_spark.datasource.executor.reading import read_partition
-from kmq_spark.datasource.groups.committed import GroupMember
+from kmq_spark.datasource.groups.committed import QueryMember
 from kmq_spark.datasource.groups.progress import latest_of_progress
 from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
 from kmq_spark.datasource.opening import open_log
@@ -72,7 +72,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._arrived = False
         #: When the last batch of this run was planned, by the clock that never goes back.
         self._fired: float | None = None
-        self._member: GroupMember | None = None
+        self._member: QueryMember | None = None
         self._announced = False
         #: At this LSN, nothing was new behind this start.
         self._idle: tuple[int, Offset | None] | None = None
@@ -194,10 +194,10 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         times = Times(ChunkReader(log.files), self._environment.now_us(), history, begun=begun)
         return bounds_by_offset(self._options, state, times)
 
-    def _join(self, log: CommitLog, known: StreamOffset) -> GroupMember | None:
+    def _join(self, log: CommitLog, known: StreamOffset) -> QueryMember | None:
         if self._options.group is not None and self._member is None:
             query = known.query or self._environment.new_uuid()
-            self._member = GroupMember(log, self._options.group, query, self._environment)
+            self._member = QueryMember(log, self._options.group, query, self._environment)
             at_termination(self.stop)
         return self._member
 

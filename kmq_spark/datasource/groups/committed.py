@@ -39,7 +39,7 @@ class Place:
     generation: int
 
 
-class GroupMember:
+class QueryMember:
     """A streaming query in its group: one at a time, from its first look to its end.
 
     Until its first task tells how it is called, it has the name of its last run.

@@ -12,10 +12,10 @@ from kmq_storage.log.journal import Cursor, Journal
 from kmq_storage.objects.disk import Disk
 
 
-def is_cut_off(files: Disk, journal: Journal, end: Cursor) -> bool:
+def is_cut_off(disk: Disk, journal: Journal, end: Cursor) -> bool:
     """Whether files prove that there may have been more behind the place where frames end."""
     sizes = journal.folder.sizes()
     if not sizes:
-        return (end.lsn > 0 or files.exists(paths.BEGUN)) and not journal.folder.sizes()
+        return (end.lsn > 0 or disk.exists(paths.BEGUN)) and not journal.folder.sizes()
     last = journal.try_locate(end).file
     return any(size < journal.folder.file_bytes for file, size in sizes.items() if file >= last)

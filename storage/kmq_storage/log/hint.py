@@ -24,9 +24,9 @@ _WORD_MASK = (1 << 64) - 1
 _MIX = 0x9E3779B97F4A7C15
 
 
-def open_hint(files: Disk, seed: int, environment: Environment) -> Hint:
+def open_hint(disk: Disk, seed: int, environment: Environment) -> Hint:
     """The hint page of a store, made when it is missing."""
-    words, boot_id = files.open_words(paths.HINT, WORDS), files.boot_id()
+    words, boot_id = disk.open_words(paths.HINT, WORDS), disk.boot_id()
     return Hint(words, seed, boot_id, environment.monotonic)
 
 

@@ -24,8 +24,8 @@ _LOOKED_AT = 65_536
 class LogFolder:
     """The files as one journal has them open."""
 
-    def __init__(self, files: Disk, file_bytes: int, hint: Hint) -> None:
-        self._files = files
+    def __init__(self, disk: Disk, file_bytes: int, hint: Hint) -> None:
+        self._disk = disk
         #: The size of every log file.
         self.file_bytes = file_bytes
         self._hint = hint
@@ -51,7 +51,7 @@ class LogFolder:
     def look_again(self) -> None:
         """Forget files that were replaced, and list those that are there now."""
         rolls = self._hint.rolls
-        names = self._files.list(paths.LOG_FOLDER)
+        names = self._disk.list(paths.LOG_FOLDER)
         found = sorted(lsn for lsn in map(paths.try_first_lsn, names) if lsn is not None)
         self._opened.clear()
         self._contents.clear()
@@ -76,7 +76,7 @@ class LogFolder:
         """A log file; None when it is not there."""
         if file not in self._opened:
             try:
-                opened = self._files.open_log(paths.log_file(file), self.file_bytes, create=False)
+                opened = self._disk.open_log(paths.log_file(file), self.file_bytes, create=False)
             except FileNotFoundError:
                 return None
             self._contents[file] = opened.contents()  # first, should this be interrupted
@@ -132,9 +132,9 @@ class LogFolder:
         """A new file, for the frame with this LSN."""
         with self._hint.rolling(file):
             name = paths.log_file(file)
-            made = self._files.open_log(name, self.file_bytes, create=True)
+            made = self._disk.open_log(name, self.file_bytes, create=True)
             if made.contents().size < self.file_bytes:  # somebody cut it; it has no frame
-                self._files.replace_log(name, self.file_bytes, ())
+                self._disk.replace_log(name, self.file_bytes, ())
         self.look_again()
         opened = self.open(file)
         assert opened is not None, "the log file was just created"
@@ -149,7 +149,7 @@ class LogFolder:
         """
         with self._hint.rolling(lsn):
             for first, frames in fresh:
-                self._files.replace_log(paths.log_file(first), self.file_bytes, frames)
+                self._disk.replace_log(paths.log_file(first), self.file_bytes, frames)
             for first in old:
-                self._files.remove(paths.log_file(first))
+                self._disk.remove(paths.log_file(first))
         self.look_again()

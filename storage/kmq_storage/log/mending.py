@@ -25,13 +25,13 @@ class Mending:
 
     def __init__(
         self,
-        files: Disk,
+        disk: Disk,
         journal: Journal,
         hint: Hint,
         append_lock: AppendLock,
         sync_lock: SyncLock,
     ) -> None:
-        self._files = files
+        self._disk = disk
         self._journal = journal
         self._hint = hint
         self._append_lock = append_lock
@@ -43,7 +43,7 @@ class Mending:
             if self._hint.sync_failed or not self._sync_lock.try_acquire():
                 return True
             try:
-                if not self._files.read_only:
+                if not self._disk.read_only:
                     self._hint.note_unfinished_sync()
             finally:
                 self._sync_lock.release()
@@ -59,7 +59,7 @@ class Mending:
         """Recover the log, or write again what a failed sync left out, if the page asks for it."""
         sync, append = self._sync_lock, self._append_lock
         with sync.given_back, sync, append.given_back, append:
-            mend_if_asked(self._files, self._journal, self._hint)
+            mend_if_asked(self._disk, self._journal, self._hint)
 
     # --- for who holds the sync lock ----------------------------------------------------
 
@@ -71,11 +71,11 @@ class Mending:
 
         def recover_if_needed() -> None:
             if not self._hint.valid or (self._hint.written or 0) < lsn:
-                recover(self._files, self._journal, self._hint)
+                recover(self._disk, self._journal, self._hint)
 
         self._appending(recover_if_needed)
         if (self._hint.written or lsn) < lsn:
-            raise lost_commit(self._files.url, lsn)
+            raise lost_commit(self._disk.url, lsn)
 
     def write_again(self, synced: int, cause: str) -> None:
         """Write again what a failed sync left out, unless somebody did."""
@@ -84,7 +84,7 @@ class Mending:
             if self._hint.valid and not self._hint.sync_failed:
                 return  # a recovery did it meanwhile
             try:
-                finish_sync(self._files, self._journal, self._hint)
+                finish_sync(self._disk, self._journal, self._hint)
             except OSError as error:
                 raise CommitOutcomeUnknownError(
                     f"sync of the log failed ({cause}) and so did writing it again ({error}); "

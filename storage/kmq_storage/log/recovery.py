@@ -19,7 +19,7 @@ from kmq_storage.log.rewriting import write_again
 from kmq_storage.objects.disk import Disk
 
 
-def recover(files: Disk, journal: Journal, hint: Hint) -> None:
+def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
     """Bring the log to a clean end, sync it, and rebuild the hint page.
 
     What stands before the newest checkpoint is known to be on disk.
@@ -29,14 +29,14 @@ def recover(files: Disk, journal: Journal, hint: Hint) -> None:
     report it.
     """
     journal.folder.look_again()
-    checkpoint = starting_point(files, journal)
+    checkpoint = starting_point(disk, journal)
     start = checkpoint.cursor if checkpoint is not None else Cursor()
     end, durable, staged = _find_end(journal, start)
     durable_beyond, last_beyond = look_beyond(journal, end)
     known = max(durable, durable_beyond, hint.synced or 0)
-    if is_cut_off(files, journal, end):
+    if is_cut_off(disk, journal, end):
         known = max(known, end.lsn + 1)
-    elif end.lsn and not files.exists(paths.BEGUN):  # it was begun by an older version
+    elif end.lsn and not disk.exists(paths.BEGUN):  # it was begun by an older version
         journal.note_begun()
     last = max(known, hint.mark)
     if end.lsn >= last:
@@ -71,26 +71,26 @@ def _bring_to_disk(
             raise
 
 
-def mend_if_asked(files: Disk, journal: Journal, hint: Hint) -> None:
+def mend_if_asked(disk: Disk, journal: Journal, hint: Hint) -> None:
     """Under both locks: recover the log, or write again what a failed sync left out.
 
     Nothing when the page asks for neither.
     """
     hint.note_unfinished_sync()
     if not hint.valid:
-        recover(files, journal, hint)
+        recover(disk, journal, hint)
     elif hint.sync_failed:
-        finish_sync(files, journal, hint)
+        finish_sync(disk, journal, hint)
 
 
-def finish_sync(files: Disk, journal: Journal, hint: Hint) -> None:
+def finish_sync(disk: Disk, journal: Journal, hint: Hint) -> None:
     """After a failed sync, under the append lock: bring what it left out to disk."""
     synced = hint.synced
     if synced is not None and hint.valid:
         write_again(journal, hint, synced)
     else:  # nobody knows any more how far it was, nor, but for us, that a sync failed
         hint.note_sync_failed(True)
-        recover(files, journal, hint)
+        recover(disk, journal, hint)
 
 
 def _try_sync(journal: Journal, hint: Hint, staged: set[str], span: tuple[int, int]) -> bool:

@@ -18,9 +18,9 @@ from kmq_storage.objects.disk import Disk
 class Replica:
     """A state and the place in the log up to which it has read."""
 
-    def __init__(self, files: Disk, journal: Journal, *, indexed: bool) -> None:
+    def __init__(self, disk: Disk, journal: Journal, *, indexed: bool) -> None:
         self.journal = journal
-        self._files = files
+        self._disk = disk
         self._indexed = indexed
         #: Whether all that was begun to be applied is: an interruption may come in between.
         self._whole = True
@@ -28,12 +28,12 @@ class Replica:
 
     def _start(self) -> None:
         """Begin at the newest checkpoint, or where the log begins."""
-        checkpoint = starting_point(self._files, self.journal)
+        checkpoint = starting_point(self._disk, self.journal)
         if checkpoint is None:
-            self.state = StoreState(Manifest(self._files, ()) if self._indexed else None)
+            self.state = StoreState(Manifest(self._disk, ()) if self._indexed else None)
             self.cursor = Cursor()
         else:
-            self.state = checkpoint.state(self._files, indexed=self._indexed)
+            self.state = checkpoint.state(self._disk, indexed=self._indexed)
             self.cursor = checkpoint.cursor
         #: The highest LSN that what was read tells to be on disk.
         self.durable = self.cursor.lsn

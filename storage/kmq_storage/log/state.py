@@ -236,7 +236,7 @@ class StoreState:
         self.changes.note(part)
 
     def _pass_over(self, entry: RecordsEntry | SegmentEntry, part: Partition) -> None:
-        """Nothing tells of the offsets between the end of a partition and an entry's first."""
+        """Have a hole, or a gap, from the end up to an entry that begins later."""
         if part.index is None or entry.base_offset <= part.end:
             return
         if self.damage:

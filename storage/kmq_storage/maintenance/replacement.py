@@ -11,9 +11,7 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.manifest import Row
-from kmq_storage.format.records import (
-    RUN,
-)
+from kmq_storage.format.records import RUN
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.scan import Slice, scan_places

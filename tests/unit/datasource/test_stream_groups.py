@@ -9,7 +9,7 @@ import pytest
 
 from kmq_spark.datasource.executor import announcement
 from kmq_spark.datasource.executor.announcement import announced
-from kmq_spark.datasource.groups.committed import GroupMember
+from kmq_spark.datasource.groups.committed import QueryMember
 from kmq_storage import exclusive
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
@@ -205,7 +205,7 @@ def test_a_batch_job_is_not_taken_for_another_source_of_the_query_that_it_meets(
     first.reader.latestOffset(first.reader.initialOffset(), ALL)
     clock = Clock().environment()
     with pytest.raises(FencedError, match=r"before its first batch, .*: stop it, or wait for its"):
-        GroupMember(shop.store.log, "billing", clock.new_uuid(), clock, name="a job")
+        QueryMember(shop.store.log, "billing", clock.new_uuid(), clock, name="a job")
 
 
 def test_a_query_that_has_read_nothing_and_one_that_is_idle_since_its_restart_have_a_name(
