@@ -26,6 +26,7 @@ RECORDS, THREADS = 4_000, 8
 def queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kmq.Queue]:
     """One with the numbers from 0 on, of which nobody counts as slow."""
     monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
+    monkeypatch.setattr(queue_ahead, "_PAUSE", 1e6)
     with kmq.open(tmp_path / "store", durability="os") as store:
         store.create_queue("q")
         with store.producer() as producer:
