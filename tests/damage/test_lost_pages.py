@@ -21,6 +21,7 @@ from kmq_storage.integrity.found_segments import without_overlaps
 from kmq_storage.log import paging
 from kmq_storage.objects.local import LocalDisk
 from tests.support.damage import flip
+from tests.support.dying_disk import Died, die
 from tests.support.engine import Sent, send_rows
 from tests.support.storage import open_log
 
@@ -163,10 +164,6 @@ def test_what_was_sealed_since_the_checkpoint_of_a_lost_page_stands_in_its_segme
         assert store.verify(deep=True).damage == []
 
 
-class _Killed(BaseException):
-    """What ends a process here."""
-
-
 @pytest.mark.parametrize("step", ["stage", "publish", "remove"])
 def test_a_repair_of_pages_that_dies_at_a_step_is_ended_by_the_next_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
@@ -175,12 +172,9 @@ def test_a_repair_of_pages_that_dies_at_a_step_is_ended_by_the_next_one(
     for page in (tmp_path / "store" / "pages").iterdir():
         _flip(page)
 
-    def die(*_: object, **__: object) -> None:
-        raise _Killed
-
     with monkeypatch.context() as patch, _opened(tmp_path / "store") as store:
         patch.setattr(LocalDisk, step, die)
-        with pytest.raises(_Killed):
+        with pytest.raises(Died):
             store.repair()
     with _opened(tmp_path / "store") as store:
         assert store.repair().ok

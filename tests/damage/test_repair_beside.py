@@ -19,6 +19,7 @@ from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.lost_ranges import Unnamed
 from tests.damage import bucket as buckets
 from tests.support.damage import flip
+from tests.support.dying_disk import Died, die
 
 
 def _sent_behind(patch: pytest.MonkeyPatch, store: kmq.Store) -> list[kmq.RecordMetadata]:
@@ -82,21 +83,13 @@ def test_in_a_bucket_too(monkeypatch: pytest.MonkeyPatch):
     assert [value for _, value in found[-len(sent) :]] == [b"beside"] * len(sent)
 
 
-class _Killed(BaseException):
-    """What ends a process here: it does nothing more."""
-
-
-def _die(*_: object) -> None:
-    raise _Killed
-
-
 def _die_going_on(
     path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, dying: Any
 ) -> None:
     """Have a store go on behind its log in a process that dies where it calls this."""
     with kmq.open(path, maintenance=False) as store:
         assert isinstance(store.log, LocalLog)
-        with monkeypatch.context() as patch, pytest.raises(_Killed):
+        with monkeypatch.context() as patch, pytest.raises(Died):
             patch.setattr(owner, name, dying)
             store.log.go_on_behind(Unnamed())
 
@@ -108,7 +101,7 @@ def test_a_repair_that_dies_when_it_made_a_log_file_leaves_no_writer_in_the_one_
         other.create_topic("t")
         producer = other.producer()
         producer.send("t", b"first").result(10)
-        _die_going_on(tmp_path, monkeypatch, Hint, "count_roll", _die)
+        _die_going_on(tmp_path, monkeypatch, Hint, "count_roll", die)
         assert len([*(tmp_path / "log").glob("0*.log")]) == 2
         producer.send("t", b"second").result(10)
         with kmq.open(tmp_path, maintenance=False) as store:
@@ -132,7 +125,7 @@ def test_a_repair_that_dies_at_its_checkpoint_leaves_no_writer_who_knows_of_no_d
             monkeypatch,
             behind,
             "write_checkpoint",
-            lambda *a, **o: _die(write(*a, **o)),
+            lambda *a, **o: die(write(*a, **o)),
         )
         sent = producer.send("t", b"third").result(10)
         with kmq.open(tmp_path, maintenance=False) as store:

@@ -17,6 +17,12 @@ def shop(store: kmq.Store) -> kmq.Store:
 
 
 @pytest.fixture
+def queues(store: kmq.Store) -> kmq.KeyedQueues:
+    """The queues of an empty topic."""
+    return store.keyed_queues("inbox")
+
+
+@pytest.fixture
 def typed(store: kmq.Store) -> kmq.Store:
     """A store with a typed topic `t` of two partitions."""
     store.create_topic("t", schema=SCHEMA, partitions=2)

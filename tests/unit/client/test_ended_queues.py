@@ -20,12 +20,6 @@ from kmq_storage import limits
 WHERE = ("behind the runs", "sealed", "sealed together", "merged")
 
 
-@pytest.fixture
-def queues(store: kmq.Store) -> KeyedQueues:
-    """The queues of an empty topic."""
-    return store.keyed_queues("inbox")
-
-
 def _settle(store: kmq.Store, where: str, *, ended: bool) -> None:
     """Have what is there in runs, or not; before or after the end."""
     if where in ("sealed", "merged") or (where == "sealed together" and ended):

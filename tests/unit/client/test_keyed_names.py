@@ -18,12 +18,6 @@ from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.errors import InvalidRequestError
 
 
-@pytest.fixture
-def queues(store: kmq.Store) -> KeyedQueues:
-    """The queues of an empty topic."""
-    return store.keyed_queues("inbox")
-
-
 @pytest.mark.parametrize("name", ["", "x" * 65_536], ids=["empty", "long"])
 def test_of_many_names_the_one_that_is_refused_is_told_by_its_length(
     queues: KeyedQueues, name: str

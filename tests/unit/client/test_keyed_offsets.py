@@ -12,15 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-import kmq_spark as kmq
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.errors import InvalidRequestError
-
-
-@pytest.fixture
-def queues(store: kmq.Store) -> KeyedQueues:
-    """The queues of an empty topic."""
-    return store.keyed_queues("inbox")
 
 
 @pytest.mark.parametrize("index", [2**62, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 2**80])

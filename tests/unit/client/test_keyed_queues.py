@@ -22,12 +22,6 @@ from kmq_storage.format import gathered
 from kmq_storage.keyed import many, reading
 
 
-@pytest.fixture
-def queues(store: kmq.Store) -> KeyedQueues:
-    """The queues of an empty topic."""
-    return store.keyed_queues("inbox")
-
-
 def test_a_put_makes_its_queue_and_tells_the_index_of_its_message(queues: KeyedQueues):
     puts = [queues.put("a", b"1"), queues.put(b"b", "2"), queues.put("a", b"3")]
     assert [put.result() for put in puts] == [0, 0, 1]

@@ -29,12 +29,6 @@ from tests.support.engine import open_engine
 WHERE = ("behind the runs", "in runs", "in one run")
 
 
-@pytest.fixture
-def queues(store: kmq.Store) -> KeyedQueues:
-    """The queues of an empty topic."""
-    return store.keyed_queues("inbox")
-
-
 def _put(store: kmq.Store, where: str) -> None:
     """Messages 0 to 3 of `a`, 0 and 1 of `b`, in seven commits' order a, b, a, a, c, b, a."""
     queues = store.keyed_queues("inbox")

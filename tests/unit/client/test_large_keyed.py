@@ -18,12 +18,6 @@ from kmq_storage.keyed import index, parts
 from kmq_storage.maintenance import counted
 
 
-@pytest.fixture
-def queues(store: kmq.Store) -> KeyedQueues:
-    """The queues of an empty topic."""
-    return store.keyed_queues("inbox")
-
-
 def test_more_bytes_of_names_than_a_column_can_have_are_refused_with_a_way_out(
     queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch
 ):

@@ -37,12 +37,6 @@ def source(tmp_path: Path) -> Iterator[kmq.Store]:
         yield store
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[kmq.Store]:
-    with kmq.open(tmp_path / "target", maintenance=False) as store:
-        yield store
-
-
 @pytest.mark.parametrize("more", [0, 1, 2, 4])
 @pytest.mark.parametrize("sealed", [True, False])
 def test_what_was_restored_from_an_older_state_is_refused(

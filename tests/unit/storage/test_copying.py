@@ -20,7 +20,7 @@ from kmq_storage.log.offset_index import Hole
 from kmq_storage.maintenance import segment_files
 from kmq_storage.model import LogDamage
 from tests.support.damage import flip_in_the_middle
-from tests.support.dying_disk import DyingDisk
+from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import open_engine
 
 
@@ -96,27 +96,23 @@ def test_a_copy_goes_on_where_it_was_interrupted(
         assert copy_topics(source.log, target.log).rows == 0
 
 
-class _Died(BaseException):
-    """The process that copies is gone."""
-
-
 def _dies_at(step: int, source: kmq.Store, target: kmq.Store) -> bool:
     """Copy, and die at a step, before a commit or behind it; False when there are not so many."""
     commit, steps = target.log.commit, count()
 
     def dying(units: Sequence[Unit]) -> Any:
         if next(steps) == step:
-            raise _Died
+            raise Died
         done = commit(units)
         if next(steps) == step:
-            raise _Died
+            raise Died
         return done
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(target.log, "commit", dying)
         try:
             copy_topics(source.log, target.log)
-        except _Died:
+        except Died:
             return True
     return False
 

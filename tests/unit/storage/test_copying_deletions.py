@@ -22,12 +22,6 @@ def source(tmp_path: Path) -> Iterator[kmq.Store]:
         yield store
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[kmq.Store]:
-    with kmq.open(tmp_path / "target", maintenance=False) as store:
-        yield store
-
-
 def _send(store: kmq.Store, keys: str, value: bytes | None) -> None:
     with store.producer() as producer:
         for key in keys:

@@ -18,12 +18,6 @@ def source(tmp_path: Path) -> Iterator[kmq.Store]:
         yield store
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[kmq.Store]:
-    with kmq.open(tmp_path / "target", maintenance=False) as store:
-        yield store
-
-
 def _a_day_later(store: kmq.Store, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Old ends are forgotten."""
     monkeypatch.setattr(limits, "TOMBSTONE_DELAY", 0.0)

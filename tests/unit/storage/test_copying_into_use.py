@@ -23,12 +23,6 @@ def source(tmp_path: Path) -> Iterator[kmq.Store]:
         yield store
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[kmq.Store]:
-    with kmq.open(tmp_path / "target", maintenance=False) as store:
-        yield store
-
-
 def _before_the_second_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Something happens in the target when the second segment is written, but not committed."""
     original, written = copying.write_segment, []

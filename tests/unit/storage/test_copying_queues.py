@@ -32,12 +32,6 @@ def source(tmp_path: Path) -> Iterator[kmq.Store]:
         yield store
 
 
-@pytest.fixture
-def target(tmp_path: Path) -> Iterator[kmq.Store]:
-    with kmq.open(tmp_path / "target", maintenance=False) as store:
-        yield store
-
-
 def _send(store: kmq.Store, queue: str, value: bytes, **facts: object) -> None:
     with store.producer() as producer:
         producer.send_to_queue(queue, value, **facts).result()

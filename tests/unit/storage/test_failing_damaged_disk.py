@@ -21,16 +21,9 @@ from kmq_storage.log.hint import open_hint
 from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.lost_ranges import Unnamed
 from tests.support.damage import flip
+from tests.support.dying_disk import Died, die
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import make_topic, open_log, send, unit_of, values_of
-
-
-class _Killed(BaseException):
-    """What ends a process here: it does nothing more."""
-
-
-def _die() -> None:
-    raise _Killed
 
 
 @pytest.fixture
@@ -43,7 +36,7 @@ def _fail(disk: FailingDisk) -> None:
 
 
 def _fail_and_die(disk: FailingDisk) -> None:
-    disk.failing["sync"], disk.after_failed_sync = errno.EIO, _die
+    disk.failing["sync"], disk.after_failed_sync = errno.EIO, die
 
 
 def _synced_in_vain(
@@ -59,7 +52,7 @@ def _synced_in_vain(
         if frame.header.lsn in damaged:
             flip(disk.root / "log" / f"{1:020d}.log", frame.position + 70)
     failing(disk)
-    with suppress(_Killed, UnavailableError):
+    with suppress(Died, UnavailableError):
         log.sync(commit)
     disk.failing.clear()
 
@@ -149,7 +142,7 @@ def test_a_sync_that_failed_is_not_tried_again_by_a_repair_that_waited_for_it(
     commit = other.append([unit_of(disk, [b"last"])])
     failing(disk)
     disk.failing["replace"] = errno.ENOSPC
-    with suppress(_Killed, UnavailableError):
+    with suppress(Died, UnavailableError):
         other.sync(commit)
     disk.failing.clear()
     disk.calls.clear()

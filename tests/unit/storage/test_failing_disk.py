@@ -17,6 +17,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.hint import Hint
 from kmq_storage.objects.disk import LogFile
 from tests.simulation.mutants import forgets_who_died_in_a_sync, reads_back_nothing
+from tests.support.dying_disk import Died, die
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import (
     FILE_BYTES,
@@ -200,18 +201,10 @@ def test_a_failed_sync_that_the_damaged_page_forgot_is_not_tried_again(
     assert os.stat(disk.root / "log" / f"{1:020d}.log").st_ino != before
 
 
-class _Killed(BaseException):
-    """What ends a process here: it does nothing more."""
-
-
-def _die(*_: object) -> None:
-    raise _Killed
-
-
 def test_who_dies_in_a_sync_leaves_it_to_be_taken_for_failed(log: CommitLog, disk: FailingDisk):
     commit = log.append([unit_of(disk, [b"second"])])
-    disk.failing["sync"], disk.after_failed_sync = errno.EIO, _die
-    with pytest.raises(_Killed):
+    disk.failing["sync"], disk.after_failed_sync = errno.EIO, die
+    with pytest.raises(Died):
         log.sync(commit)
     disk.failing.clear()
     disk.calls.clear()
@@ -243,10 +236,10 @@ def test_frames_that_were_dropped_under_a_writer_that_died_are_no_damage(
 
     def drop_and_die() -> None:
         _drop_pages(disk, end)
-        raise _Killed
+        raise Died
 
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop_and_die
-    with pytest.raises(_Killed):
+    with pytest.raises(Died):
         log.sync(commit)
     disk.failing.clear()
     other = open_log(disk, create=False)
@@ -268,11 +261,11 @@ def test_who_looked_while_a_log_file_was_made_by_one_that_died_finds_it(
             other._end.journal.folder.look_again()  # the page says already that files change
         file = made(disk, path, size, create=create)
         if create:
-            patch.setattr(Hint, "count_roll", _die)
-            raise _Killed
+            patch.setattr(Hint, "count_roll", die)
+            raise Died
         return file
 
-    with monkeypatch.context() as patch, pytest.raises(_Killed):
+    with monkeypatch.context() as patch, pytest.raises(Died):
         patch.setattr(FailingDisk, "open_log", look_make_and_die)
         send(log, b"x" * (FILE_BYTES - 1_000))
     send(other, b"second")
