@@ -26,7 +26,8 @@ class Binding:
     ) -> Binding:
         """With another filter from these offsets on, and none that nobody looks by any more.
 
-        `looked`: up to where a partition's records were looked at.
+        `looked`: up to where a partition's records were looked at. The begin is kept, for who reads
+        the topic by positions of his own.
         """
         periods = [*self.periods, (starts, expression)]
         open_still = [
@@ -35,7 +36,8 @@ class Binding:
             if any(max(looked(p), _at(period[0], p)) < end for p, end in enumerate(ends))
         ]
         runs = groupby([*open_still, periods[-1]], itemgetter(1))
-        return Binding(tuple(next(same) for _, same in runs))
+        (_, first), *others = (next(same) for _, same in runs)
+        return Binding(((periods[0][0], first), *others))
 
     def start(self, partition: int) -> int:
         """The first offset that it reads of a partition."""
