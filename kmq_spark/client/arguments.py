@@ -126,7 +126,7 @@ def checked_numbers(value: Any) -> list[int]:
 
 def checked_names(topics: object) -> list[str]:
     """The names of some topics, or of one; whether they are there is seen later."""
-    if not isinstance(topics, Iterable):
+    if not isinstance(topics, Iterable) or isinstance(topics, Mapping):  # as `assign` takes one
         raise InvalidRequestError(f"topics must be names, not {topics!r}", option="topics")
     return [topics] if isinstance(topics, str) else list(topics)
 

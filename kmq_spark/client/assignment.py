@@ -62,6 +62,14 @@ class Assignment:
         self.ready_to_go: Ready = list
         self.uncommitted = Uncommitted(self._group)
 
+    def check_wanted(self) -> None:
+        """IllegalStateError when whoever waits for records would wait for ever."""
+        if self._subscription.is_empty:
+            raise IllegalStateError(
+                "the consumer has no topics, so no record would ever come: name them "
+                "(`topics=[...]`), subscribe, or assign"
+            )
+
     def follow(self, wanted: Subscription) -> None:
         """Read what this subscription says from now on."""
         self.fetcher.put_back()

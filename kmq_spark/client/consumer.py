@@ -202,6 +202,8 @@ class Consumer(OneThread):
 
     def __iter__(self) -> Iterator[Record]:
         """Records as they come, until the consumer is closed."""
+        if not self._closed:
+            self._assignment.check_wanted()
         while True:
             try:
                 record = self.poll(timeout=None)

@@ -59,6 +59,11 @@ class Subscription:
         return found
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing is wanted, now or later."""
+        return not self.topics and self.pattern is None
+
+    @property
     def interest(self) -> Interest:
         """The same, for the other members of a group."""
         pattern = self.pattern.pattern if self.pattern else None

@@ -137,6 +137,31 @@ def test_iteration_hands_out_everything_and_ends_when_closed(shop: kmq.Store):
     assert numbers(found) == {0: list(range(10)), 1: list(range(10))}
 
 
+@pytest.mark.parametrize("made", ["without topics", "unsubscribed", "assigned nothing"])
+def test_iteration_over_nothing_says_so_and_does_not_wait_for_ever(shop: kmq.Store, made: str):
+    consumer = shop.consumer("g", topics=["t"] if made == "unsubscribed" else None)
+    if made == "unsubscribed":
+        consumer.unsubscribe()
+    if made == "assigned nothing":
+        consumer.assign({})
+    with pytest.raises(kmq.IllegalStateError, match="has no topics"):
+        next(iter(consumer))
+    consumer.close()
+    assert list(consumer) == []
+
+
+def test_partitions_in_the_place_of_topics_are_refused(shop: kmq.Store):
+    for call in (
+        lambda: shop.consumer(topics={"t": [0]}),  # type: ignore[arg-type]
+        lambda: shop.consumer().subscribe({"t": [0]}),  # type: ignore[arg-type]
+        lambda: shop.create_queue("q", topics={"t": [0]}),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(
+            kmq.InvalidRequestError, match=r"topics must be names, not \{'t': \[0\]"
+        ):
+            call()
+
+
 def test_one_thread_at_a_time(shop: kmq.Store):
     consumer = shop.consumer(topics=["t"], auto_offset_reset="latest")
     waiting = threading.Thread(target=lambda: list(consumer))
