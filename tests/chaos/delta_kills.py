@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +40,6 @@ Row = tuple[str, int, int, bytes]
 #: The topic that is archived, and the one that is copied; its table is named as each.
 ARCHIVED, COPIED = "archived", "copied"
 _PARTITIONS = 3
-#: Without an end of a batch: kmq, or Spark, hangs.
-_PATIENCE = 300.0
 
 DRIVER = """
 import sys
@@ -85,17 +83,23 @@ class Kills:
 
     def kill(self, *, early: bool) -> None:
         """Run a driver until both tables have grown, or not so long, and a moment; kill it."""
-        before, moments = self._batches(), 15.0 if early else 3.0
-        due = time.monotonic() + self._rng.uniform(0, moments) if early else None
-        with self._driver():
-            deadline = time.monotonic() + _PATIENCE
-            while due is None or time.monotonic() < due:
-                self._send()
-                assert time.monotonic() < deadline, "no batch ends"
-                if due is None and all(map(int.__gt__, self._batches(), before)):
-                    due = time.monotonic() + self._rng.uniform(0, moments)
+        while not self._killed(early=early):
+            self.counts["runs that Spark lost patience with"] += 1
         self.counts["kills"] += 1
         self.counts["in the middle of a batch"] += self._open_batches()
+
+    def _killed(self, *, early: bool) -> bool:
+        """Whether a driver lived until it was killed."""
+        before, moments = self._batches(), 15.0 if early else 3.0
+        due = time.monotonic() + self._rng.uniform(0, moments) if early else None
+        with self._driver() as driver:
+            while due is None or time.monotonic() < due:
+                if driver.poll() is not None:
+                    return False
+                self._send()
+                if due is None and all(map(int.__gt__, self._batches(), before)):
+                    due = time.monotonic() + self._rng.uniform(0, moments)
+        return True
 
     def drain(self, spark: SparkSession) -> None:
         """Write all that is there."""
@@ -108,8 +112,8 @@ class Kills:
             spark.read.format("delta").load(str(self._folder / n)) for n in (ARCHIVED, COPIED)
         ]
         found = Counter(row for table in tables for row in _rows(table))
-        whole = spark.read.format("kmq").option("subscribe", ARCHIVED)
-        whole = whole.option("archive", str(self._folder / ARCHIVED)).load(self._shop.url)
+        reader = spark.read.format("kmq").option("subscribe", ARCHIVED)
+        whole = reader.option("archive", str(self._folder / ARCHIVED)).load(self._shop.url)
         archived = Counter({row: n for row, n in self.sent.items() if row[0] == ARCHIVED})
         return [
             *(f"lost: {row}" for row in (self.sent - found) + (archived - Counter(_rows(whole)))),
@@ -122,19 +126,21 @@ class Kills:
 
     def _copy_all(self, spark: SparkSession) -> None:
         query = copies(spark, self._folder, limit=1_000_000).trigger(availableNow=True)
-        assert query.start(str(self._folder / COPIED)).awaitTermination(_PATIENCE)
+        query.start(str(self._folder / COPIED)).awaitTermination()
 
     @contextmanager
-    def _driver(self) -> Iterator[None]:
-        log = self._folder / f"driver-{self.counts['kills']}.log"
+    def _driver(self) -> Iterator[subprocess.Popen[bytes]]:
+        self.counts["drivers"] += 1
+        log = self._folder / f"driver-{self.counts['drivers']}.log"
         command = [sys.executable, "-c", DRIVER, str(self._folder), *map(str, self._jars)]
         with log.open("wb") as out:
             driver = subprocess.Popen(command, stdout=out, stderr=out, start_new_session=True)
         try:
-            yield
+            yield driver
         finally:
             ended = driver.poll() is not None
-            os.killpg(driver.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended, and all that it had started
+                os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
         slow = any(words in log.read_bytes() for words in SLOW_STARTS)
         assert slow or not ended, f"a driver ended by itself: {log}"
