@@ -42,6 +42,7 @@ from kmq_spark.errors import (
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.objects.fork import reopen_in_child
 
 _Index = TypeVar("_Index")
@@ -76,6 +77,12 @@ class SharedQueues:
     def check_open(self) -> None:
         """ClosedError once the store was closed."""
         self._log.check_open()
+
+    def warned(self, found: _Index) -> _Index:
+        """What was found; KmqWarning, to who asked the caller, where damage may hide more."""
+        state = self._log.state
+        warn_of_doubtful_ends(state, filter(None, [state.find_topic(self.name)]), depth=2)
+        return found
 
     def producer(self) -> Producer:
         """Made by the first put: who only reads needs none."""
@@ -267,19 +274,20 @@ class KeyedQueues(Resource):
         return self._reader.messages(queue_name(queue), first, most, telling=True)
 
     def size(self, queue: str | bytes) -> int:
-        """How many messages a queue has now; 0 for an unknown one."""
-        return self._reader.size(queue_name(queue))
+        """How many messages a queue has now; 0 for an unknown one. KmqWarning at a damaged end."""
+        return self._shared.warned(self._reader.size(queue_name(queue)))
 
     def span(self, queue: str | bytes) -> tuple[int, int]:
         """The index of the first message that a queue has now, and the next one that is given.
 
         Both are 0 for an unknown queue; they are equal where all messages went by retention.
         """
-        return self._reader.span(queue_name(queue))
+        return self._shared.warned(self._reader.span(queue_name(queue)))
 
     def names(self) -> list[str | bytes]:
         """The names of all queues with messages, in the order of their bytes; text where UTF-8."""
-        return list(chain.from_iterable(map(texts_of, self._reader.names().chunks)))
+        found = self._shared.warned(self._reader.names())
+        return list(chain.from_iterable(map(texts_of, found.chunks)))
 
     def receive(
         self,
@@ -340,7 +348,7 @@ class KeyedQueues(Resource):
 
     def lag(self, queue: str | bytes, *, group: str = "default") -> int:
         """How many messages of a queue a group has not acknowledged."""
-        return self._shared.receiver(group).lag(queue_name(queue))
+        return self._shared.warned(self._shared.receiver(group).lag(queue_name(queue)))
 
     def flush(self) -> None:
         """Return when everything that was put is durable.

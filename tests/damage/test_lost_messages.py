@@ -114,3 +114,7 @@ def test_before_a_repair_a_damaged_commit_is_no_end_of_a_queue(tmp_path: Path, i
                 queues.get(name, 0, 9)
         with pytest.raises(kmq.CorruptionError, match="inbox-0: what follows offset 4 can't"):
             queues.get_many(["b", "a"], 0, 9)
+        for tell in (queues.size, queues.span, queues.lag, lambda _: queues.names()):
+            with pytest.warns(kmq.KmqWarning, match="more may have been stored .* inbox-0") as told:
+                tell("a")
+            assert told[0].filename == __file__
