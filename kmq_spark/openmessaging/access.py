@@ -52,13 +52,7 @@ class StoreUser(BothSpellings):
     """What is made from a KeyValue with STORE_PATH; it ends with `shutdown`, or the process."""
 
     def __init__(self, key_value: KeyValue) -> None:
-        path = key_value.get_string("STORE_PATH") if isinstance(key_value, KeyValue) else None
-        if path is None:
-            raise InvalidRequestError(
-                'STORE_PATH is missing: hand in KeyValue().put("STORE_PATH", ...)',
-                setting="STORE_PATH",
-            )
-        path = path if "://" in path else os.path.abspath(path)
+        path = _path_in(key_value)
         with _lock:
             if path not in _shared:
                 _shared[path] = Shared(path)
@@ -105,3 +99,15 @@ class StoreUser(BothSpellings):
 
     def __exit__(self, *_raised: object) -> None:
         self.shutdown()
+
+
+def _path_in(key_value: object) -> str:
+    if isinstance(key_value, KeyValue):
+        what, path = "STORE_PATH is missing", key_value.get_string("STORE_PATH")
+    else:
+        what, path = f"settings are a KeyValue, not a {type(key_value).__name__}", None
+    if path is None:
+        raise InvalidRequestError(
+            f'{what}: hand in KeyValue().put("STORE_PATH", ...)', setting="STORE_PATH"
+        )
+    return path if "://" in path else os.path.abspath(path)

@@ -98,6 +98,12 @@ def test_settings_without_a_path_are_refused(kind: type):
         kind(oms.KeyValue())
 
 
+@pytest.mark.parametrize("given", [{"STORE_PATH": "store"}, "store", None])
+def test_settings_that_are_no_key_value_are_named(given: object):
+    with pytest.raises(kmq.InvalidRequestError, match=f"not a {type(given).__name__}: hand in"):
+        oms.Producer(given)  # type: ignore[arg-type]
+
+
 def test_a_message_is_for_one_topic_or_one_queue(producer: oms.Producer):
     both = producer.create_bytes_message_to_topic("t", b"x").put_headers("Queue", "q")
     neither = producer.create_bytes_message_to_queue("q", b"x")
