@@ -27,12 +27,12 @@ cdef class Adding:
     """Adds plain records to what is `pending`, which does all others itself."""
 
     cdef BriefLock lock
-    cdef object pending, now_ns, in_python, gathered
+    cdef object pending, now_ns, in_python, when_enough
     cdef Py_ssize_t row_bytes
 
     def __init__(self, pending, Py_ssize_t row_bytes):
         self.pending, self.lock, self.now_ns = pending, pending._lock, pending._now_ns
-        self.in_python, self.gathered = pending.add_any, pending._gathered
+        self.in_python, self.when_enough = pending.add_any, pending._when_enough
         self.row_bytes = row_bytes
 
     def add(self, topic, value, key, extras, on_delivery):
@@ -64,7 +64,7 @@ cdef class Adding:
             rows.take_back(index)
             raise
         if size >= rows.alarm:
-            self.gathered(rows)
+            self.when_enough(rows)
         return _future(rows, index)
 
     cdef object _rows(self, str topic):

@@ -117,7 +117,7 @@ class Pending:
             size += more + (0 if key is None else len(key))
             rows.size = size = size + (0 if value is None else len(value))
         if size >= rows.alarm:
-            self._gathered(rows)
+            self._when_enough(rows)
         future: SendFuture[RecordMetadata] = SendFuture((rows, index))
         return future
 
@@ -154,18 +154,18 @@ class Pending:
         if self._closed:
             raise self._refusal()
 
-    def _gathered(self, rows: RowSends) -> None:
-        """Enough for a commit: later records gather anew, so that memory is used again soon."""
+    def _when_enough(self, rows: RowSends) -> None:
+        """Enough gathered for a commit: later records gather anew, so memory is used again soon."""
         with self._lock:
             if self._open.get(rows.topic) is rows:
                 del self._open[rows.topic]
-                self._counted(rows)
+                self._count(rows)
             rows.alarm = sys.maxsize
         if not self.relieved():
             self.call_worker()
             self._wait_for_room()
 
-    def _counted(self, sends: Sends | None) -> None:
+    def _count(self, sends: Sends | None) -> None:
         if self._transaction is not None and sends is not None:
             self._transaction.count(sends)
 
@@ -174,7 +174,7 @@ class Pending:
         with self._lock:
             self.check_open()
             # Later single records of this topic go behind the batch.
-            self._counted(self._open.pop(sends.topic, None))
+            self._count(self._open.pop(sends.topic, None))
             if self._transaction is None:
                 self._waiting.append(sends)
             else:

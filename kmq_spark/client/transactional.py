@@ -78,9 +78,9 @@ class Transactional:
             self._pending.check_open()
             self._committer.check_epoch()  # else all of it would be in vain
             self._transaction = transaction
-        transaction.begin(self._pending, self._gathered())
+        transaction.begin(self._pending, self._new_gathered())
 
-    def _gathered(self) -> Gathered:
+    def _new_gathered(self) -> Gathered:
         return Gathered(
             self._pending.expedite, self._committer.stage, self._log.environment.monotonic
         )
@@ -92,4 +92,4 @@ class Transactional:
     def _leave_to_parent(self) -> None:
         """In a forked child: have it take part in nothing that the parent began."""
         if self._transaction is not None and self._transaction.is_open:
-            self._transaction.leave_to_parent(self._pending, self._gathered())
+            self._transaction.leave_to_parent(self._pending, self._new_gathered())
