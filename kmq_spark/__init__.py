@@ -6,6 +6,8 @@ nothing and loads what is named, when it is: a process of Spark's needs no produ
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark import errors
@@ -68,7 +70,6 @@ __all__ = [
     "GroupInfo",
     "KeyedDelivery",
     "KeyedQueues",
-    "KmqDataSource",
     "MaintainReport",
     "MemberInfo",
     "OrderlyConsumer",
@@ -92,12 +93,11 @@ __all__ = [
     "TraceStep",
     "TrimReport",
     "clone",
-    "incremental",
-    "lag",
     "open",
-    "register",
 ]
 __all__ += errors.__all__
+if sys.modules.get("pyspark") or find_spec("pyspark"):  # else `import *` and `help` would fail
+    __all__ += ["KmqDataSource", "incremental", "lag", "register"]
 
 #: Where each name is that is loaded late, as `module:name`, or `module` where it is the same.
 _LATER = {
@@ -163,4 +163,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *__all__})

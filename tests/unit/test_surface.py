@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from types import FunctionType
 from typing import Any
 
@@ -223,6 +225,18 @@ def test_names_of_kmq_spark():
 def test_every_name_of_kmq_spark_is_there():
     pytest.importorskip("pyspark")
     assert [name for name in kmq_spark.__all__ if getattr(kmq_spark, name, None) is None] == []
+
+
+def test_all_names_can_be_imported_or_looked_at_where_there_is_no_spark():
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"  # as one that isn't installed
+        "import inspect, kmq_spark\n"
+        "assert 'Store' in dict(inspect.getmembers(kmq_spark))\n"
+        "from kmq_spark import *\n"
+        "print(open('memory://x').topics(), KmqError.kind, 'lag' in dir())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[] error False\n", "")
 
 
 def test_names_of_the_asyncio_twins():
