@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import textwrap
@@ -159,6 +160,25 @@ def test_a_forked_child_is_told_that_it_cannot_use_its_parents_connections(moto:
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         assert len(store.topics()) == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_that_opens_a_store_after_its_parent_did_is_told_and_waits_for_nothing(
+    moto: S3Server,
+):
+    url = moto.new_url()
+    with kmq.open(url, storage_options=moto.options()):
+        child = os.fork()
+        if child == 0:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(60)  # which ends it, should it wait for an answer
+            try:
+                kmq.open(url, storage_options=moto.options())
+            except kmq.IllegalStateError as error:
+                os._exit(0 if "spawn" in str(error) else 1)
+            finally:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 _PRODUCE = """

@@ -81,8 +81,9 @@ def check_process(url: str, opened_by: int) -> None:
     """IllegalStateError in a forked child: connections and threads of a client are not shared."""
     if os.getpid() != opened_by:
         raise IllegalStateError(
-            f"store {url} was opened before this process was forked, and connections to a bucket "
-            "can't be shared; start processes with 'spawn', or open the store there first",
+            f"store {url} can't be used here: a store in a bucket was opened before this process "
+            "was forked, and connections to a bucket can't be shared; start processes with "
+            "'spawn', or fork them before one is opened",
             url=url,
         )
 

@@ -65,6 +65,10 @@ _NO_SUCH_RANGE = (
 #: Whom clients ask for credentials that stand nowhere: the cloud's machine that they may run on.
 _LAST_ASKED = "://169.254.169.254/"
 
+#: The process that opened a bucket first: in those that were forked from it no client of obstore's
+#: answers any more, as its threads are not there.
+_FIRST_USER: dict[str, int] = {}
+
 T = TypeVar("T")
 
 
@@ -77,6 +81,7 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
         raise InvalidRequestError(
             f"stores at {scheme}:// need obstore: pip install 'kmq-spark[cloud]'", url=url
         ) from None
+    check_process(url, _FIRST_USER.setdefault("pid", os.getpid()))
     given, client = client_of(options)
     client = {"timeout": _TIMEOUT, **client}
     secrets = secrets_of(options)
