@@ -54,7 +54,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.late_answers import names_in, too_late
-from kmq_storage.log.queue_state import Queue as QueueState
+from kmq_storage.log.queue_state import Queue as StoredQueue
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.looking import look_ahead
 from kmq_storage.lost_records import finish_missing
@@ -214,7 +214,7 @@ class Queue(Resource):
                 return None
         return ()
 
-    def _live(self) -> QueueState:
+    def _live(self) -> StoredQueue:
         """The queue as it is now."""
         self._check_open()
         return handing.live_queue(self._log.refresh(), self._id, self.name)
@@ -320,7 +320,7 @@ class Queue(Resource):
 
     # --- dead letters -------------------------------------------------------------------
 
-    def _bury_all(self, queue: QueueState) -> None:
+    def _bury_all(self, queue: StoredQueue) -> None:
         """Move what was handed out too often, here and where dead letters come here."""
         if not self._log.files.read_only:
             bury_all(self._log, queue, lambda name, runs: self._deliveries(runs, 0, name=name))

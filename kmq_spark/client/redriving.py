@@ -10,14 +10,14 @@ from kmq_spark.client.queue_reading import missing_of
 from kmq_spark.errors import QueueFullError
 from kmq_storage import deliveries as handing
 from kmq_storage.format.queue_entries import ACK, EXTEND, Run
-from kmq_storage.log.queue_state import Queue as QueueState
+from kmq_storage.log.queue_state import Queue as StoredQueue
 from kmq_storage.lost_records import finish_missing
 
 if TYPE_CHECKING:
     from kmq_spark.client.queue import Queue
 
 
-def move_back(letters: Queue, target: QueueState, most: int | None) -> int:
+def move_back(letters: Queue, target: StoredQueue, most: int | None) -> int:
     """Move what came from a queue back to it, as far as it fits; the rest is given back in the end.
 
     QueueFullError where none of it fits.
@@ -55,12 +55,12 @@ def _finish_lost(letters: Queue, lost: list[Run]) -> None:
         finish_missing(letters._log, letters._reader, letters._live(), lost)
 
 
-def _room_now(letters: Queue, target: QueueState) -> int:
+def _room_now(letters: Queue, target: StoredQueue) -> int:
     log = letters._log
     return room_in(log, log.state.queues.by_id(target.id) or target)
 
 
-def _move(letters: Queue, some: list[Delivery], target: QueueState) -> int:
+def _move(letters: Queue, some: list[Delivery], target: StoredQueue) -> int:
     if some:
         log = letters._log
         entry = handing.answer(log, letters._live(), ACK, runs_of_deliveries(some))
