@@ -43,10 +43,10 @@ def _ends(url: Path, how: str, count: int = FAST) -> int:
     return code
 
 
-def _fill(store: kmq.Store, **settings: float) -> None:
+def _fill(store: kmq.Store, count: int = RECORDS, **settings: float) -> None:
     store.create_queue("q", **settings)
     with store.producer() as producer:
-        for n in range(RECORDS):
+        for n in range(count):
             producer.send_to_queue("q", b"%d" % n)
 
 
@@ -166,15 +166,15 @@ def test_what_is_given_back_meanwhile_is_not_held_ahead_on_its_last_try(
     monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
     monkeypatch.setattr(queue_ahead.Ahead, "_has_last_tries", lambda *_: False)  # as it was then
     with kmq.open(tmp_path / "store", durability="os") as store:
-        _fill(store, lock_timeout=3600, max_deliveries=2)
+        _fill(store, 4 * FAST, lock_timeout=3600, max_deliveries=2)
         other, queue = store.queue("q", prefetch=1), store.queue("q")
-        for each in other.receive(RECORDS):
+        for each in other.receive(4 * FAST):
             each.nack(0) if int(each.value) % 2 else each.ack()
         with store.producer() as producer:
             for n in range(FAST):
                 producer.send_to_queue("q", b"%d" % n)
         counts = set()
-        for _ in range(RECORDS // 2):
+        for _ in range(2 * FAST):
             (held,) = queue.receive()
             counts.update(each.delivery_count for each in queue._ahead._ready)
             held.ack()
