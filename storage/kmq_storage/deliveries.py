@@ -34,7 +34,9 @@ def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
     """The queue with this id; NotFoundError when it was deleted."""
     queue = state.queues.by_id(queue_id)
     if queue is None:
-        raise NotFoundError(f"Queue[{name}] doesn't exist any more.", queue=name)
+        raise NotFoundError(
+            f"Queue[{name}] doesn't exist. It was deleted; one made since is another.", queue=name
+        )
     return queue
 
 

@@ -62,9 +62,10 @@ class GoneTopics:
         if topic is None:
             return NotFoundError(f"Topic[{topic_id.hex()}] doesn't exist.", topic_id=topic_id.hex())
         queue = queue_of_log(topic.name)
+        why = "It was deleted; one made since is another."
         if queue is not None:
-            return NotFoundError(f"Queue[{queue}] doesn't exist any more.", queue=queue)
-        return NotFoundError(f"Topic[{topic.name}] doesn't exist any more.", topic=topic.name)
+            return NotFoundError(f"Queue[{queue}] doesn't exist. {why}", queue=queue)
+        return NotFoundError(f"Topic[{topic.name}] doesn't exist. {why}", topic=topic.name)
 
     def left_by(self, group: str) -> dict[str, GoneTopic]:
         """By name, the last deleted topic that a group had read."""
