@@ -122,9 +122,10 @@ def _seen(
             limit = _NEWEST_COMMITS if name == "commits" else None
             tables[name] = table_of(log, state, name, limit=limit)
         except (CorruptionError, OffsetOutOfRangeError) as error:
-            if name != "commits":  # without which all else is shown in any case
-                if not damaged:
-                    raise
-                told.append(str(error))
+            if name == "commits":
+                continue  # all else is shown without them in any case
+            if not damaged:
+                raise
+            told.append(str(error))
     time = to_datetime(state.time) if state.lsn else None
     return Seen(log.files.url, state.lsn, time, next(iter(told), ""), tables)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from kmq_storage.errors import ConflictError, NotFoundError
+from kmq_storage.errors import ConflictError
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.queue_entries import (
     RECALL,
@@ -20,6 +20,7 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.gone_topics import deleted
 from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import spans_of
 from kmq_storage.log.state import StoreState
@@ -34,9 +35,7 @@ def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
     """The queue with this id; NotFoundError when it was deleted."""
     queue = state.queues.by_id(queue_id)
     if queue is None:
-        raise NotFoundError(
-            f"Queue[{name}] doesn't exist. It was deleted; one made since is another.", queue=name
-        )
+        raise deleted("queue", name)
     return queue
 
 

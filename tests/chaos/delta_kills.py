@@ -30,7 +30,7 @@ from kmq_spark.demo import delta_jars
 from tests.chaos.spark_stress import SLOW_STARTS
 from tests.spark.running import patiently
 from tests.spark.shop import Shop
-from tests.support.spark import start_session
+from tests.support.spark import start_session, stay_on_this_machine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,7 +182,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=15)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    stay_on_this_machine()
     folder = Path(tempfile.mkdtemp(prefix="kmq-delta-kills-"))
     jars = delta_jars.fetch(folder / "jars")
     rng = random.Random(options.seed)

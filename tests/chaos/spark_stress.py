@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import kmq_spark as kmq
+from tests.support.spark import stay_on_this_machine
 
 PREFIX, COPIES, GROUP = "stress-", "copies", "copier"
 NAMES = [f"{PREFIX}{n}" for n in range(8)]
@@ -266,7 +267,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    stay_on_this_machine()
     folder = Path(tempfile.mkdtemp(prefix="kmq-spark-stress-"))
     stress = Stress(folder, random.Random(options.seed))
     stress.rage(options.minutes * 60)

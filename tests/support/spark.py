@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,11 @@ def require_jvm() -> None:
     if "spark" in os.environ.get("KMQ_REQUIRE", "").split(","):
         pytest.fail(f"KMQ_REQUIRE asks for spark, but {reason}")
     pytest.skip(reason)
+
+
+def stay_on_this_machine() -> None:
+    """Have sessions of this process use this Python, and no network: for commands, not tests."""
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def start_session(

@@ -43,6 +43,12 @@ class GoneTopic:
         return cls(bytes.fromhex(topic_id), name, tuple(ends), offsets)
 
 
+def deleted(kind: str, name: str) -> NotFoundError:
+    """What to raise for a topic or queue that was there, whether or not its name is taken again."""
+    told = f"{kind.title()}[{name}] doesn't exist. It was deleted; one made since is another."
+    return NotFoundError(told, **{kind: name})
+
+
 class GoneTopics:
     """The topics that were deleted last, in that order."""
 
@@ -62,10 +68,7 @@ class GoneTopics:
         if topic is None:
             return NotFoundError(f"Topic[{topic_id.hex()}] doesn't exist.", topic_id=topic_id.hex())
         queue = queue_of_log(topic.name)
-        why = "It was deleted; one made since is another."
-        if queue is not None:
-            return NotFoundError(f"Queue[{queue}] doesn't exist. {why}", queue=queue)
-        return NotFoundError(f"Topic[{topic.name}] doesn't exist. {why}", topic=topic.name)
+        return deleted("topic", topic.name) if queue is None else deleted("queue", queue)
 
     def left_by(self, group: str) -> dict[str, GoneTopic]:
         """By name, the last deleted topic that a group had read."""

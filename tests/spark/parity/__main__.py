@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import os
 import re
 import shutil
 import sys
@@ -23,7 +22,7 @@ from benchmarks.peers import broker, jars
 from tests.spark.parity import batch, sinks, streams
 from tests.spark.parity.asking import Asker, Finding, Scenario
 from tests.spark.parity.sides import KafkaSide, KmqSide, Side
-from tests.support.spark import start_session
+from tests.support.spark import start_session, stay_on_this_machine
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "kafka-parity.md"
@@ -100,7 +99,7 @@ def main() -> int:
     if obstacle := jars.obstacle():
         print(f"no Kafka: {obstacle}")
         return 2
-    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    stay_on_this_machine()
     folder = Path(tempfile.mkdtemp(prefix="kmq-parity-"))
     try:
         with broker.running(jars.broker_jars(), folder / "broker") as bootstrap:
