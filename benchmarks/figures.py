@@ -358,6 +358,7 @@ AWAITED = Group(
         for text, metric in (
             ("send_batch() of 1,000", "batch_rate"),
             ("send_arrow() of 10,000", "arrow_rate"),
+            ("send_arrow() of 10,000, two in flight", "arrow_rate_by_two"),
             ("consume_arrow()", "read_rate"),
         )
     ),

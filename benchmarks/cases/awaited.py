@@ -1,8 +1,10 @@
-"""Batch calls of `kmq_spark.aio` beside the plain ones: each waited for before the next."""
+"""Batch calls of `kmq_spark.aio` beside the plain ones, one or two in flight at a time."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from concurrent.futures import Future
 from typing import Any
 
 from benchmarks import dataset, stores
@@ -11,6 +13,9 @@ from benchmarks.job import Job, Measure, Sample
 from kmq_spark import aio
 
 _BATCH, _ARROW_BATCH = 1_000, 10_000
+_IN_FLIGHT = 2
+#: How often the records are sent.
+_TIMES = 3
 
 
 def plain(job: Job) -> Measure:
@@ -25,11 +30,19 @@ def plain(job: Job) -> Measure:
             with stopwatch() as sent:
                 for batch in arrow:
                     producer.send_arrow(stores.TOPIC, batch).result()
+            with stopwatch() as sent_by_two:
+                earlier: deque[Future[Any]] = deque()
+                for batch in arrow:
+                    earlier.append(producer.send_arrow(stores.TOPIC, batch))
+                    if len(earlier) == _IN_FLIGHT:
+                        earlier.popleft().result()
+                for future in earlier:
+                    future.result()
             with store.consumer(topics=[stores.TOPIC]) as consumer, stopwatch() as read:
-                left = 2 * rows
+                left = _TIMES * rows
                 while left:
                     left -= consumer.consume_arrow().num_rows
-        return _sample(rows, listed, sent, read)
+        return _sample(rows, listed, sent, sent_by_two, read)
 
     return measure
 
@@ -40,18 +53,24 @@ def awaited(job: Job) -> Measure:
 
     async def all_calls(path: str) -> Sample:
         async with aio.open(path, durability="os") as store, store.producer() as producer:
+
+            async def send_each(batches: list[Any]) -> None:
+                for batch in batches:
+                    await producer.send_arrow(stores.TOPIC, batch)
+
             with stopwatch() as listed:
                 for values, keys in lists:
                     await producer.send_batch(stores.TOPIC, values, keys)
             with stopwatch() as sent:
-                for batch in arrow:
-                    await producer.send_arrow(stores.TOPIC, batch)
+                await send_each(arrow)
+            with stopwatch() as sent_by_two:
+                await asyncio.gather(*(send_each(arrow[n::_IN_FLIGHT]) for n in range(_IN_FLIGHT)))
             async with store.consumer(topics=[stores.TOPIC]) as consumer:
                 with stopwatch() as read:
-                    left = 2 * rows
+                    left = _TIMES * rows
                     while left:
                         left -= (await consumer.consume_arrow()).num_rows
-        return _sample(rows, listed, sent, read)
+        return _sample(rows, listed, sent, sent_by_two, read)
 
     def measure() -> Sample:
         with stores.fresh(job, "os") as (_, path):
@@ -68,9 +87,10 @@ def _data(job: Job) -> tuple[int, list[Any], list[tuple[list[bytes], list[bytes]
     return rows, list(dataset.arrow_batches(rows, _ARROW_BATCH)), lists
 
 
-def _sample(rows: int, listed: Any, sent: Any, read: Any) -> Sample:
+def _sample(rows: int, listed: Any, sent: Any, sent_by_two: Any, read: Any) -> Sample:
     return {
         "batch_rate": rows / listed.seconds,
         "arrow_rate": rows / sent.seconds,
-        "read_rate": 2 * rows / read.seconds,
+        "arrow_rate_by_two": rows / sent_by_two.seconds,
+        "read_rate": _TIMES * rows / read.seconds,
     }
