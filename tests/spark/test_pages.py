@@ -30,6 +30,18 @@ def test_the_readme_runs_from_its_first_line_to_its_last(
         assert store.describe_topic("orders-copy").rows == store.describe_topic("orders").rows == 5
 
 
+def test_the_example_of_the_page_on_reading_runs(
+    spark: SparkSession, shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop.send("orders", 0, 6)
+    shop.send("orders", 1, 2)
+    (block,) = _blocks("docs/spark-reading.md", "python")
+    code = block.replace("data/shop", shop.url)
+    exec(compile(code, "spark-reading.md", "exec"), {"spark": spark})
+    shown = re.findall(r"^\|(k\d.*)\|$", capsys.readouterr().out.replace(" ", ""), re.MULTILINE)
+    assert sorted(shown) == ["k0|v7|1|1", "k5|v5|0|5", "k6|v6|1|0"]
+
+
 def test_the_examples_of_the_page_on_streams_run(
     spark: SparkSession, shop: Shop, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -83,7 +83,8 @@ def test_every_page_with_examples_has_a_test_that_runs_them():
     names = {str(path.relative_to(ROOT)) for path in shown}
     guides = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/guide/*.md")}
     # Those of the guides run in tests/unit/test_guides.py.
-    assert names - guides == {"README.md", "docs/spark-streaming.md", "docs/spark-tables.md"}
+    with_spark = {f"docs/spark-{name}.md" for name in ("reading", "streaming", "tables")}
+    assert names - guides == {"README.md", *with_spark}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
