@@ -113,6 +113,7 @@ PRINTED = {
     ],
     "queues": [
         "6 QueueStats(ready=0, locked=6, delayed=0, delivered=6, acked=0, dead=0, expired=0)",
+        *(f"invoice over {number} EUR" for number in range(5)),
         "2",
         "too late: lease_expired",
         "[]",
