@@ -73,5 +73,5 @@ def test_a_job_that_was_moved_from_kafka_reads_and_writes_the_same_rows(tmp_path
     spark_support.require_jvm()
     printed = _run(ROOT / "notebooks/from_kafka.ipynb", tmp_path)
     assert "rows of each batch: [5, 5, 2]" in printed
-    assert "12 rows in totals, as many as in orders" in printed
+    assert "12 rows in copies, as many as in orders" in printed
     assert "use option 'group'" in printed
