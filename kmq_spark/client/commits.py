@@ -53,7 +53,8 @@ class Commits:
         Not at once where commits take long: a caller who waited for its last send will be at it
         sooner, and two at once are in each other's way.
         """
-        if self._pending.relieved():
+        if self._pending.in_transaction:
+            self._pending.stage_excess()
             return
         awaited = self._pending.awaited()
         here = self._pending.calm() and self._log.prompt
@@ -62,7 +63,8 @@ class Commits:
 
     def sent_batch(self, sends: Sends) -> None:
         """A batch was sent: commit it here if the caller waits for each, or leave it to gather."""
-        if self._pending.relieved():
+        if self._pending.in_transaction:
+            self._pending.stage_excess()
             return
         here = self._pending.awaited() and self._log.prompt
         if not (here and self.try_here()):

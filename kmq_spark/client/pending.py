@@ -1,4 +1,4 @@
-"""What was sent and waits for its commit: filled by user threads, emptied by whoever commits."""
+"""Sends that wait for their commit: user threads add them, a committing thread takes them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from kmq_storage.environment import Environment
 from kmq_storage.names import check_name, queue_of_log
 from kmq_storage.waking import Bell, Sleepers
 
-#: What a record costs in memory besides its bytes.
+#: Memory that a record takes besides its bytes.
 _ROW_BYTES = 64
-#: A producer that finished its last commit this long ago is not in the middle of a stream.
+#: When the last commit finished this long ago, the producer is not in the middle of a stream.
 _CALM_NS = 1_000_000
-#: A caller this far ahead of the worker lets it catch up for a moment: what has left the
-#: processor's caches takes both of them three times as long.
+#: A caller this far ahead lets the worker catch up for a moment: records that have left the
+#: processor's caches take both threads three times as long.
 _AHEAD_BYTES, _CATCH_UP_SECONDS = 2_097_152, 0.002
-#: What a caller will commit is left to it for so long.
+#: The worker leaves sends that a caller will probably commit alone for this long.
 _LEFT_SECONDS = 0.005
 
 
 class Pending:
-    """Sends in the order of the calls, bounded in bytes.
+    """Pending sends in the order of the calls, bounded in bytes.
 
-    Threads of users may be interrupted anywhere: what belongs together changes by plain stores
-    without a call in between, and what waits is rung for before it can be seen, or again later.
+    A signal handler may raise in a user's thread at any call. So fields that must agree change by
+    plain stores without a call between, and a bell rings before new sends are visible, or again.
     """
 
     def __init__(
@@ -49,36 +49,36 @@ class Pending:
         self._batch_bytes = batch_bytes
         self._max_bytes = self._room = max_bytes
         self._lock = compiled.new_lock()
-        #: As `add_any`, without Python where a record is plain.
+        #: `add_any`, or its compiled twin that handles plain records without Python.
         self.add = (
             compiled.adding.Adding(self, _ROW_BYTES).add if compiled.is_there else self.add_any
         )
-        #: Users' threads that wait for room, or for all to be done.
+        #: User threads that wait for room or for a flush.
         self._sleepers = Sleepers()
-        #: Records sent one by one gather here until they are taken.
+        #: Per topic, the records sent one by one that still gather.
         self._open: dict[str, RowSends] = {}
         self._waiting: deque[Sends] = deque()
-        #: The open transaction, which has all that is sent meanwhile.
+        #: The open transaction; it collects everything that is sent until its end.
         self._transaction: Gathered | None = None
-        #: What is taken and not finished, in order.
+        #: Sends that were taken for a commit and are not finished, in order.
         self._taken: dict[Sends, None] = {}
-        #: What finished last, and when.
+        #: The sends that finished last, and when.
         self._last: tuple[Sends | None, int] = (None, 0)
-        #: Set by whoever commits: try to do that now, in the thread of who waits.
+        #: Tries to commit in the calling thread; set by the owner that commits.
         self.commit_here: Callable[[], bool] = lambda: False
         self._arrived = Bell()
-        #: Rung when lingering makes no sense: enough is there, or somebody waits.
+        #: Rung to end lingering: enough bytes have gathered, or a caller waits.
         self._urgent = Bell()
-        #: The call that commits what it took, in a user's thread; the worker waits for its end.
+        #: The user's call that is committing what it took; the worker waits until it ends.
         self.caller: object | None = None
         self.worker_waits = False
         self._turn: SimpleQueue[None] = SimpleQueue()
         self.give_turn = self._turn.put  # one call of C
-        #: Whether that call was interrupted: what became of its commit, the worker finds out.
+        #: Whether that call was interrupted; the worker then finds out whether it committed.
         self.abandoned = False
         self._closed = False
         self._refusal: Callable[[], KmqError] = _is_closed
-        #: The threads that commit: they never wait for room, since they make it.
+        #: The threads that commit. They must not wait for room, because only they make room.
         self.workers: set[threading.Thread] = set()
 
     def add_any(
@@ -89,17 +89,17 @@ class Pending:
         extras: WaitingExtras | None,
         on_delivery: OnDelivery | None,
     ) -> SendFuture[RecordMetadata]:
-        """Add one record; waits while too many bytes are pending."""
+        """Add one record; waits for room while too many bytes are pending."""
         now = self._now_ns()
         more = _ROW_BYTES
         if extras is not None:
             more += len(extras) if isinstance(extras, bytes) else size_among(extras)
-        # Calls are before it where they can be: a thread with the lock is interrupted behind one.
-        with self._lock:  # no signal comes between taking it and being in here
+        # Calls are made before the lock where possible: a signal can raise only after a call.
+        with self._lock:  # no signal can raise between taking the lock and entering the block
             try:
                 rows = self._open[topic] if topic in self._open else self._open_rows(topic)
             except TypeError:
-                _checked(topic)  # a list, for example, is no key of a dict
+                _checked(topic)  # an unhashable topic, such as a list, gets kmq's own error
                 raise
             values = rows.values
             index, size = len(values), rows.size
@@ -111,7 +111,7 @@ class Pending:
                     rows.extras[index] = extras
                 if on_delivery is not None:
                     rows.user_callbacks.append((index, on_delivery))
-            except BaseException:  # a signal's: the others of this commit go on
+            except BaseException:  # raised by a signal handler: keep the other records whole
                 rows.take_back(index)
                 raise
             size += more + (0 if key is None else len(key))
@@ -130,8 +130,8 @@ class Pending:
             self._open[topic] = rows
             return rows
         rows.alarm = min(self._batch_bytes, self._share(len(self._open) + 1))
-        if self._linger:  # else the producer decides who commits, and wakes the worker
-            self._arrived.ring()  # it looks when this lock is free
+        if self._linger:  # without linger, the producer decides who commits and wakes the worker
+            self._arrived.ring()  # the worker looks once this lock is free
         self._open[topic] = rows
         self._waiting.append(rows)
         return rows
@@ -141,9 +141,9 @@ class Pending:
         transaction.add(sends)
 
     def _share(self, topics: int) -> int:
-        """What of the bytes that may still gather is one topic's of so many.
+        """How many of the bytes that may still gather each of so many topics may take.
 
-        Added up anew whenever the topics have doubled, as to do it for each took a fourth of all.
+        Summed only when the topics have doubled: for each new topic it took a quarter of the time.
         """
         if not topics & (topics - 1):
             self._room = max(self._max_bytes - self._bytes(), 0)
@@ -155,13 +155,15 @@ class Pending:
             raise self._refusal()
 
     def _when_enough(self, rows: RowSends) -> None:
-        """Enough gathered for a commit: later records gather anew, so memory is used again soon."""
+        """Commit these full rows; later records gather in new ones, so memory is reused soon."""
         with self._lock:
             if self._open.get(rows.topic) is rows:
                 del self._open[rows.topic]
                 self._count(rows)
             rows.alarm = sys.maxsize
-        if not self.relieved():
+        if self.in_transaction:
+            self.stage_excess()
+        else:
             self.call_worker()
             self._wait_for_room()
 
@@ -170,10 +172,10 @@ class Pending:
             self._transaction.count(sends)
 
     def put(self, sends: Sends) -> None:
-        """Add a batch behind everything that was sent before; it is nobody's to commit yet."""
+        """Add a batch behind all earlier sends; the caller then decides which thread commits it."""
         with self._lock:
             self.check_open()
-            # Later single records of this topic go behind the batch.
+            # Close the topic's open rows, so that later single records go behind the batch.
             self._count(self._open.pop(sends.topic, None))
             if self._transaction is None:
                 self._waiting.append(sends)
@@ -182,7 +184,7 @@ class Pending:
                 self._transaction.count(sends)
 
     def begin(self, transaction: Gathered) -> None:
-        """Have all that is sent from now on take part in a transaction, until its end."""
+        """Open a transaction: all later sends belong to it until its end."""
         with self._lock:
             self.check_open()
             if self._transaction is not None:
@@ -190,13 +192,13 @@ class Pending:
                     "a transaction of this producer is open already: commit or abort it first, or "
                     "use one producer for each"
                 )
-            self._open.clear()  # what was sent before is committed before
+            self._open.clear()  # earlier sends are committed before the transaction
             self._transaction = transaction
 
     def end(self, transaction: Gathered, failure: KmqError | None = None) -> bool:
-        """Have a transaction committed behind all that was sent before; with a failure, told of it.
+        """Queue a transaction for its commit behind earlier sends, or to end with a `failure`.
 
-        False when it was ended already. The caller waits for it, or calls the worker.
+        Returns False when it had ended already. The caller must wait for it or call the worker.
         """
         with transaction.staging, self._lock:
             if self._transaction is not transaction:
@@ -207,14 +209,18 @@ class Pending:
             self._waiting.append(transaction)
             return True
 
-    def relieved(self) -> bool:
-        """Whether a transaction is open; what of it is too much for the memory goes into files."""
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open: sends then wait for its end, not for the worker."""
+        return self._transaction is not None
+
+    def stage_excess(self) -> None:
+        """Move sends of the open transaction into files when they take too much memory."""
         transaction = self._transaction
         if transaction is not None and transaction.is_too_much:
-            transaction.stage(lambda: self._take_part_of(transaction))
-        return transaction is not None
+            transaction.stage(lambda: self._take_waiting_of(transaction))
 
-    def _take_part_of(self, transaction: Gathered) -> list[Sends]:
+    def _take_waiting_of(self, transaction: Gathered) -> list[Sends]:
         with self._lock:
             if not (transaction.is_open and transaction.is_too_much):
                 return []
@@ -222,7 +228,7 @@ class Pending:
             return transaction.take_waiting()
 
     def call_worker_for(self, sends: Sends) -> None:
-        """Leave a batch to the worker; waits while too much is pending."""
+        """Leave a batch to the worker; waits for room while too many bytes are pending."""
         with self._lock:
             waiting = self._waiting
             gathered = sum(sends.size for sends in waiting)
@@ -233,7 +239,7 @@ class Pending:
 
     def _wait_for_room(self) -> None:
         if threading.current_thread() in self.workers:
-            return  # a callback that sends must not wait for itself
+            return  # a callback that sends would wait for its own thread
         while not self._sleepers.sleep(self._has_room):
             pass
 
@@ -253,49 +259,46 @@ class Pending:
             return alone + len(self._transaction or ())
 
     def expedite(self, *, helping: bool = False) -> None:
-        """Stop lingering: somebody waits, and commits in its own thread if it is `helping`."""
+        """End lingering because a caller waits; a `helping` caller commits in its own thread."""
         if helping:
             self.check_waits()
         if not (helping and self.commit_here()):
             self.call_worker()
 
     def check_waits(self) -> None:
-        """IllegalStateError in a callback: who waits there, waits for itself."""
+        """IllegalStateError in a callback: its thread would wait for a commit that it must make."""
         if threading.current_thread() in self.workers:
             raise IllegalStateError("a callback can't wait for a commit: its thread would make it")
 
     def call_worker(self, *, now: bool = True) -> None:
-        """There is something to do for the worker, or will be unless a caller does it first."""
+        """Wake the worker; unless `now`, it first lingers, and a caller may commit before it."""
         if now:
             self._urgent.ring()
         self._arrived.ring()
 
     def wait(self) -> bool:
-        """Sleep until something waits and has lingered; False once closed. Worker only."""
+        """Sleep until sends wait that have lingered; False once closed. Worker only."""
         while not self._closed:
             if self._first() is None:
                 self._arrived.wait()
-            first = self._first()  # none when a caller took it
+            first = self._first()  # None when a caller took all
             if self._urgent.wait(self._linger or _LEFT_SECONDS) or self._is_left(first):
                 break
         return not self._closed
 
     def _first(self) -> Sends | None:
-        """What waits for longest."""
+        """The sends that have waited longest."""
         with self._lock:
             return self._waiting[0] if self._waiting else None
 
     def _is_left(self, first: Sends | None) -> bool:
-        """Whether it still waits; what came after a caller's commit may be the caller's, too."""
+        """Whether `first` still waits; later sends may yet be committed by a caller."""
         return first is not None and self._first() is first
 
     def take(self) -> tuple[list[Sends], list[Sends]]:
-        """What an interrupted caller did not finish, and everything that waits. Worker only.
-
-        Waits while a caller commits.
-        """
+        """Once no caller commits: what an interrupted one left, and all that waits. Worker only."""
         while True:
-            self.worker_waits = True  # before the look, as the caller looks after it went
+            self.worker_waits = True  # set before the check, as a leaving caller reads it last
             with self._lock:
                 if self.caller is None:
                     self.worker_waits = False
@@ -305,14 +308,13 @@ class Pending:
                     break
             self._turn.get()
         if taken:
-            self._sleepers.wake()  # who was too far ahead is not any more
+            self._sleepers.wake()  # callers that were too far ahead may go on
         return left, taken
 
     def take_alone(self, most: int, caller: object) -> list[Sends]:
-        """Everything that waits, for this `caller`, if nothing else is on its way to the disk.
+        """Take all waiting sends for this `caller`; none where the worker has to commit them.
 
-        Nothing when it is more than `most` bytes, or when somebody is to be called back: that
-        is for the worker.
+        It does while another commit is on its way, for over `most` bytes, and for callbacks.
         """
         with self._lock:
             if self.caller is not None or self._taken or self._bytes() > most:
@@ -326,11 +328,11 @@ class Pending:
         taken, fresh = list(self._waiting), deque[Sends]()
         all_taken = self._taken | dict.fromkeys(taken)
         self._waiting, self._open, self._taken = fresh, {}, all_taken  # all at once
-        self._urgent.silence()  # not what arrived: the worker would wake up for each, and in vain
+        self._urgent.silence()  # not `_arrived`: each new send would wake the worker in vain
         return taken
 
     def finished(self, sends: Sequence[Sends]) -> None:
-        """These are done."""
+        """Mark taken sends as done."""
         with self._lock:
             for send in sends:
                 self._taken.pop(send, None)
@@ -339,26 +341,25 @@ class Pending:
         self._sleepers.wake()
 
     def calm(self) -> bool:
-        """Whether sends come one at a time: the last one is long done, or was waited for here."""
+        """Whether sends come one at a time: the last is long done, or this thread waited for it."""
         last, when = self._last
         return _was_waited_for_here(last) or self._now_ns() - when > _CALM_NS
 
     def awaited(self) -> bool:
-        """Whether this thread waited for its last send, and so will for the next."""
+        """Whether this thread waited for the last send, and so probably will for the next."""
         return _was_waited_for_here(self._last[0])
 
     def flush(self, timeout: float | None) -> int:
-        """Wait for all that waits now; how many records of it still do after `timeout` seconds.
+        """Wait for all current sends; returns how many records are unfinished after `timeout`.
 
-        What others send meanwhile is not waited for: with them that might never end. An open
-        transaction's records wait for its end, and nobody for them.
+        Later sends are not waited for, or a flush might never end; nor is an open transaction.
         """
         with self._lock:
             sent = {*self._waiting, *self._taken}
         if threading.current_thread() not in self.workers:
             until = None if timeout is None else self._monotonic() + timeout
             left = timeout
-            if timeout is None:  # who helps can't stop after some time
+            if timeout is None:  # committing here can't be stopped at a timeout
                 self.commit_here()
             while not self._sleepers.sleep(lambda: self._is_flushed(sent), left):
                 if until is not None and (left := until - self._monotonic()) <= 0:
@@ -368,7 +369,7 @@ class Pending:
     def _is_flushed(self, sent: set[Sends]) -> bool:
         with self._lock:
             is_taken = sent.isdisjoint(self._waiting)
-        if not is_taken:  # else it is on its way without a call
+        if not is_taken:  # taken sends need no worker: their commit is on its way
             self.call_worker()
         return not self._unfinished(sent)
 
@@ -377,7 +378,7 @@ class Pending:
             return sent & {*self._waiting, *self._taken}
 
     def close(self, refusal: Callable[[], KmqError] | None = None) -> None:
-        """Accept nothing more, for this reason; what is there is still taken."""
+        """Refuse later sends with this error; sends that wait are still committed."""
         self._refusal = refusal or self._refusal
         self._closed = True
         self.call_worker()
@@ -393,7 +394,7 @@ def _was_waited_for_here(sends: Sends | None) -> bool:
 
 
 def _checked(topic: str) -> str:
-    """The name of a topic, or of a queue's own log, whose name was checked before."""
+    """The checked name of a topic; the name of a queue's own log was checked before."""
     if isinstance(topic, str) and queue_of_log(topic) is not None:
         return topic
     return check_name("topic", topic)

@@ -108,8 +108,8 @@ def packed_batch(
     return compiled.packed_rows.batch(values, keys, times, list(rows))
 
 
-def size_of(extras: WaitingExtras) -> int:
-    """The bytes of headers and properties with their names; 8 of a number."""
+def waiting_bytes(extras: WaitingExtras) -> int:
+    """The bytes of a waiting record's headers and properties with names; a number counts as 8."""
     if isinstance(extras, bytes):
         return compiled.packing.size_of(extras)
     return size_among(extras)

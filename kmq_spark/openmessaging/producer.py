@@ -11,7 +11,7 @@ from kmq_spark.client import producer
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.routing import Router
 from kmq_spark.client.storable import one_is_unstorable, why_one_is_unstorable
-from kmq_spark.client.waiting_extras import size_of
+from kmq_spark.client.waiting_extras import waiting_bytes
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
@@ -141,7 +141,7 @@ class Producer(StoreUser):
         extras = stored.extras_of(message, number)
         is_common = key is None and partition is None and type(extras) is bytes
         if not is_common or len(body) + len(extras) > topic.settings.max_record_bytes:
-            size = len(body) + len(key or b"") + size_of(extras)
+            size = len(body) + len(key or b"") + waiting_bytes(extras)
             if one_is_unstorable(topic, size, number, key):
                 raise why_one_is_unstorable(topic, size, number, key)
         future = engine._add(topic.name, body, key, extras)

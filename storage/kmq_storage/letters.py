@@ -26,8 +26,8 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Commit
 from kmq_storage.names import queue_of_log
 
-#: Id of the topic, partition, offset.
-Place: TypeAlias = tuple[bytes, int, int]
+#: Topic id, partition and offset of one record.
+RecordAddress: TypeAlias = tuple[bytes, int, int]
 _PREFIX = "dead_letter_"
 _COLUMNS = frozenset({"properties", "_properties"})
 _ROWS = 1024
@@ -57,7 +57,7 @@ class _Letter:
 class Letters:
     """The letters that stand in the same commit as what happened to one record."""
 
-    def __init__(self, log: CommitLog, place: Place) -> None:
+    def __init__(self, log: CommitLog, place: RecordAddress) -> None:
         self._log = log
         self._place = place
         self._reader = ChunkReader(log.files)

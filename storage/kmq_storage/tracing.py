@@ -33,7 +33,7 @@ from kmq_storage.format.queue_entries import (
     AnswerEntry,
     Run,
 )
-from kmq_storage.letters import Letters, Place
+from kmq_storage.letters import Letters, RecordAddress
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import out_of_range
@@ -99,7 +99,7 @@ def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> It
 class _Record:
     """A record, and the groups of which it is known whether they are past it."""
 
-    def __init__(self, place: Place, queues: Mapping[bytes, str], letters: Letters) -> None:
+    def __init__(self, place: RecordAddress, queues: Mapping[bytes, str], letters: Letters) -> None:
         self.topic_id, self.partition, self.offset = place
         #: The names of queues by their ids, unless they were deleted.
         self._queues = queues

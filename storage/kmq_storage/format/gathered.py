@@ -1,4 +1,7 @@
-"""Many ranges of rows of binary columns: where they stand, until they are copied out of there."""
+"""Ranges of rows of binary columns, gathered as references to the original buffers.
+
+The bytes are copied into a column only at the end, once all ranges are known and in order.
+"""
 
 from __future__ import annotations
 
@@ -23,36 +26,36 @@ _COLUMN_BYTES = (1 << 31) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Gathered:
-    """Ranges of rows without nulls, none of them empty, where they stand."""
+class RowRanges:
+    """Non-empty ranges of non-null rows that still stand in their original buffers."""
 
-    #: Of each row.
+    #: The byte length of each row.
     lengths: npt.NDArray[np.int32]
-    #: The rows of each range.
+    #: The number of rows in each range.
     counts: Numbers
-    #: The bytes of each range, in which buffer they stand, and where.
+    #: For each range: its bytes, the number of its buffer in `data`, and its position there.
     sizes: Numbers
     buffers: Numbers
     begins: Numbers
     data: Sequence[pa.Buffer]
 
     def column(self) -> pa.Array:
-        """The rows as a column; InvalidRequestError when they are more than one can have."""
+        """The rows copied into one column; InvalidRequestError when a column can't hold them."""
         check_column("messages", int(self.sizes.sum()))
         bounds = pa.py_buffer(_bounds(self.lengths, np.int32))
         return pa.Array.from_buffers(pa.binary(), len(self.lengths), [None, bounds, self._bytes()])
 
     @property
     def held(self) -> int:
-        """The bytes of the buffers in which they stand."""
+        """The bytes of the buffers that the ranges keep alive."""
         return sum(buffer.size for buffer in self.data)
 
-    def copied(self) -> Gathered:
-        """The same, copied out of where they stand."""
+    def copied(self) -> RowRanges:
+        """The same ranges, copied into one buffer of their own."""
         ends = np.cumsum(self.sizes)
         nowhere = np.zeros_like(ends)
         begins = ends - self.sizes
-        return Gathered(self.lengths, self.counts, self.sizes, nowhere, begins, [self._bytes()])
+        return RowRanges(self.lengths, self.counts, self.sizes, nowhere, begins, [self._bytes()])
 
     def _bytes(self) -> pa.Buffer:
         views = np.stack([self.sizes, np.zeros_like(self.sizes), self.buffers, self.begins], axis=1)
@@ -65,7 +68,7 @@ class Gathered:
         return copied.slice(0, int(np.frombuffer(ends, np.int64)[len(found)]))
 
     def _put_within(self, views: npt.NDArray[np.int32]) -> None:
-        """Have the bytes of short ranges in their views."""
+        """Write short ranges into their views, where Arrow expects them inline."""
         within = views.view(np.uint8).reshape(-1, 16)[:, 4:]
         within[self.sizes <= WITHIN] = 0
         short = np.flatnonzero((self.sizes <= WITHIN) & (self.sizes > 0))
@@ -79,7 +82,7 @@ class Gathered:
 
 
 def check_column(what: str, size: int) -> None:
-    """InvalidRequestError when so many bytes are more than one column can have."""
+    """InvalidRequestError when a column can't hold this many bytes; `what` names them."""
     if size > _COLUMN_BYTES:
         raise InvalidRequestError(
             f"{size} bytes of {what} are more than one column can have: ask for fewer queues, or "
@@ -87,10 +90,10 @@ def check_column(what: str, size: int) -> None:
         )
 
 
-def gathered(pieces: Sequence[pa.Array], firsts: Numbers, counts: Numbers) -> Gathered:
-    """Some ranges of rows of binary columns that are one behind the other, none of them null.
+def gathered(pieces: Sequence[pa.Array], firsts: Numbers, counts: Numbers) -> RowRanges:
+    """Ranges of rows, as numbered through all pieces in sequence.
 
-    Each range stands in one piece.
+    Each range must lie within one piece, and no row in it may be null.
     """
     rows = np.array([0, *(len(piece) for piece in pieces)]).cumsum()
     of = rows[:-1].searchsorted(firsts, "right") - 1
@@ -99,13 +102,13 @@ def gathered(pieces: Sequence[pa.Array], firsts: Numbers, counts: Numbers) -> Ga
     lengths = np.diff(bounds)[ranges(at, counts)]
     begins = bounds[at]
     data = [piece.buffers()[2] or pa.py_buffer(b"") for piece in pieces]
-    return Gathered(lengths, counts, bounds[at + counts] - begins, of, begins, data)
+    return RowRanges(lengths, counts, bounds[at + counts] - begins, of, begins, data)
 
 
-def rearranged(pieces: Sequence[Gathered], counts: Numbers, order: Numbers) -> Gathered:
-    """The rows of these, one behind the other, in another order of ranges of so many rows.
+def rearranged(pieces: Sequence[RowRanges], counts: Numbers, order: Numbers) -> RowRanges:
+    """The rows of all pieces, split into blocks of `counts` rows, with the blocks in `order`.
 
-    Each range of the pieces stands in one of those.
+    No range of a piece may cross the border of a block.
     """
     if not pieces:
         return gathered([], counts[:0], counts[:0])
@@ -119,7 +122,7 @@ def rearranged(pieces: Sequence[Gathered], counts: Numbers, order: Numbers) -> G
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     wanted = np.argsort(place[np.cumsum(counts).searchsorted(firsts, "right")], kind="stable")
-    return Gathered(
+    return RowRanges(
         lengths[ranges(firsts[wanted], parts[wanted])],
         parts[wanted],
         sizes[wanted],
@@ -130,9 +133,10 @@ def rearranged(pieces: Sequence[Gathered], counts: Numbers, order: Numbers) -> G
 
 
 def split(bounds: Numbers, firsts: Numbers, behinds: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-    """Ranges of rows, none empty, cut where they cross bounds.
+    """Cut non-empty ranges of rows where they cross bounds.
 
-    Between which bounds each stands, its first row, and how many it has.
+    Returns, for each part, the number of the interval between bounds that it lies in, its first
+    row, and its number of rows.
     """
     parts = bounds.searchsorted(firsts, "right") - 1
     times = bounds.searchsorted(behinds) - parts
@@ -142,7 +146,7 @@ def split(bounds: Numbers, firsts: Numbers, behinds: Numbers) -> tuple[Numbers, 
 
 
 def ranges(firsts: Numbers, counts: Numbers) -> Numbers:
-    """The numbers from each first on, so many of each."""
+    """For each range, the `count` consecutive numbers that begin with its `first`."""
     found = np.repeat(firsts - np.cumsum(counts) + counts, counts)
     found += np.arange(len(found))
     return found

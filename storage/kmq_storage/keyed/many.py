@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError
-from kmq_storage.format.gathered import Gathered, check_column, ranges, rearranged
+from kmq_storage.format.gathered import RowRanges, check_column, ranges, rearranged
 from kmq_storage.format.plain_columns import number_column, numbers_of
 from kmq_storage.objects.mapping import is_readable
 
@@ -39,7 +39,7 @@ class QueueRows(Protocol):
     def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
         """The first row of each of many queues, and the one behind; the names ascend."""
 
-    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[Gathered]:
+    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
         """The messages in some ranges of rows, none of them empty, in pieces."""
 
 
@@ -88,14 +88,14 @@ class Asked:
 
     def _found(
         self, parts: Sequence[QueueRows], order: Numbers
-    ) -> tuple[Numbers, _Ranges, list[Gathered]]:
+    ) -> tuple[Numbers, _Ranges, list[RowRanges]]:
         """The first index of each queue, the names sorted; where it has messages, and these."""
         names = self.names.take(number_column(order))
         part_of, before = _lives(parts, names)
         first = np.maximum(self.firsts[order], before)
         behind = first + self.most
         ranged = [_Ranges.none()]
-        found: list[Gathered] = []
+        found: list[RowRanges] = []
         held = 0
         for number, part in enumerate(parts):
             starts, ends = part.spans(names)
@@ -139,7 +139,7 @@ class _Ranges:
         return found
 
 
-def _copied(messages: Gathered) -> pa.Array:
+def _copied(messages: RowRanges) -> pa.Array:
     """The messages as a column; CorruptionError when the disk can't read them once more."""
     # They were proven, but memory may have been needed for other things since.
     if not all(map(is_readable, messages.data)):

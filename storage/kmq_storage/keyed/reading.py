@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError
-from kmq_storage.format.gathered import Gathered, gathered, ranges
+from kmq_storage.format.gathered import RowRanges, gathered, ranges
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.index import QueueIndex, RunRows
 from kmq_storage.keyed.losses import Losses
@@ -296,7 +296,7 @@ class _Ends:
         nothing = np.zeros(len(names), np.int64)
         return nothing, nothing
 
-    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[Gathered]:
+    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
         return iter(())
 
 
@@ -319,7 +319,7 @@ class _LooseRows:
             firsts = firsts + self._part.counts(names, self._ends.offsets(names))
         return firsts, behinds
 
-    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[Gathered]:
+    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
         offsets = self._part.offsets[ranges(firsts, counts)]
         wanted, rows = np.unique(offsets, return_inverse=True)
         yield gathered(list(self._read(wanted)), rows, np.ones_like(rows)).copied()

@@ -133,21 +133,26 @@ def starting_point(files: Files, journal: Journal) -> Checkpoint | None:
 
 
 def is_look_due(state: StoreState, now: float) -> bool:
-    """Whether it is time to look for a newer checkpoint: a state applied many commits, or is old.
+    """Whether a reader should look for a checkpoint newer than the one its state began at.
 
-    The pages below it may be collected some time after there is a newer one. So it is where
-    it met damage: a checkpoint behind that was written by a repair. `now` in seconds of a clock
-    that never goes back.
+    A look is due after many commits or some time, because collection may delete the state's
+    manifest pages some time after a newer checkpoint is published. It is due much sooner when the
+    state met damage: a repair writes a checkpoint behind the damage. `now` is a monotonic time in
+    seconds.
     """
     is_damaged = bool(state.damage) or state.broken is not None
     earlier = limits.REBASE_SECONDS - _LOOK_FOR_REPAIR if is_damaged else 0
     return state.lsn >= state.rebase_at or now >= state.rebase_time - earlier
 
 
-def look_for_newer(files: Files, state: StoreState, now: float) -> bool:
-    """Whether there is a newer checkpoint than a state began at; the next look is due later."""
+def put_off_look(state: StoreState, now: float) -> None:
+    """Make the next look for a newer checkpoint due later; `now` as in `is_look_due`."""
     state.rebase_at = state.lsn + limits.REBASE_COMMITS
     state.rebase_time = now + limits.REBASE_SECONDS
+
+
+def has_newer(files: Files, state: StoreState) -> bool:
+    """Whether there is a newer checkpoint than the one the state began at."""
     newest = checkpoints(files)[:1]
     return bool(newest) and newest[0][0] > state.checkpoint_lsn
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError, FormatVersionError
-from kmq_storage.format.gathered import Gathered, gathered, split
+from kmq_storage.format.gathered import RowRanges, gathered, split
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
@@ -221,7 +221,7 @@ class RunIndex:
         counts: Numbers = below[behind] - below[first]
         return counts
 
-    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[Gathered]:
+    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
         """The values in some ranges of rows, none of them empty, neighbouring batches at a time.
 
         What is mapped stays where it stands: it takes no memory of the process.
@@ -234,7 +234,7 @@ class RunIndex:
                 found = self._gathered(numbers[low:high], lows[low:high], counts[low:high])
                 yield found if is_mapped(found.data[0]) else found.copied()
 
-    def _gathered(self, numbers: Numbers, lows: Numbers, counts: Numbers) -> Gathered:
+    def _gathered(self, numbers: Numbers, lows: Numbers, counts: Numbers) -> RowRanges:
         """The values in ranges of rows that stand in these batches."""
         needed, of = np.unique(numbers, return_inverse=True)
         begins = self._bounds[needed]
