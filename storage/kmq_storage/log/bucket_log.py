@@ -1,7 +1,7 @@
-"""The commit log in a bucket: whoever creates the object of the next LSN made the commit.
+"""The commit log in a bucket: the writer that creates the object of the next LSN has committed.
 
-Nobody is asked and nothing is locked: `next_object` says how a commit is made, `follower` how
-those of others are read.
+There is no lock and no coordinator. `next_object` describes how a commit is made, `follower` how
+the commits of other writers are read.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.model import Commit
 from kmq_storage.objects.bucket_files import BucketFiles
 
-#: Commits that are fetched at once where they are read one after another.
+#: How many commits are fetched at once when commits are read in sequence.
 _AHEAD = 16
 
-#: A store that was not made in a bucket but brought there before its first commit.
+#: For a store that was copied into a bucket before its first commit, where nothing was probed.
 NOTHING_KNOWN = BucketFacts("nobody tried when the store was brought there", True, ())
 
 
 class BucketLog:
-    """One handle on the commit log of a store in a bucket; safe for any number of threads.
+    """A `CommitLog` in a bucket.
 
-    What is written is durable and visible at once, so there is one replica for all.
+    A written commit is durable and visible at once, so one replica serves writers and readers.
     """
 
     is_remote = True
-    #: Inline batches of one commit, in bytes.
     inline_bytes_max = limits.COMMIT_OBJECT_INLINE_MAX
 
     def __init__(
@@ -74,41 +73,40 @@ class BucketLog:
 
     @property
     def lost_races(self) -> int:
-        """How often another writer was faster, since this handle was opened."""
+        """How often another writer won the race for an LSN since this handle was opened."""
         return self._next.lost_races
 
     @property
     def prompt(self) -> bool:
-        """Never: an append waits for the network."""
+        """Always False: an append waits for the network."""
         return False
 
     # --- writing ------------------------------------------------------------------------
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
-        """Write one commit of all units; it is durable and visible to others.
+        """See `CommitLog.append`; the commit is durable at once.
 
-        What other threads of this handle append meanwhile may share the commit. RefusedError names
-        the unit that can't be bound, DuplicateCommitError the commit that is stored already;
-        nothing is written then. CommitOutcomeUnknownError when the store didn't answer for long,
-        UnavailableError when it refused.
+        Units that other threads of this handle append meanwhile may share the commit.
+        UnavailableError when the bucket refuses the upload, CommitOutcomeUnknownError when the
+        bucket does not answer in time.
         """
         self._check_writable()
         if self.known_state.damage or self.known_state.broken:
-            self.refresh()  # a repair may have written a checkpoint behind that
+            self.refresh()  # a repair may have written a checkpoint behind the damage
         return self._combining.append(units)
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
-        """Append one commit; what a bucket stores is durable, whatever was asked for.
-
-        Raises what was wrong with a unit itself, instead of RefusedError.
-        """
+        """See `CommitLog.commit`; a commit in a bucket is durable whatever `durable` says."""
         try:
             return self.append(units)
         except RefusedError as refused:
             raise refused.cause from None
 
     def sync(self, commit: WrittenCommit | int) -> None:
-        """Return at once: a commit of a bucket is durable when it is there."""
+        """Check that the commit is in the bucket, where it is durable.
+
+        UnavailableError when it is not there.
+        """
         lsn = commit if isinstance(commit, int) else commit.lsn
         if lsn > self._follower.cursor.lsn and lsn > self.refresh().lsn:
             raise UnavailableError(f"store {self.files.url} has no commit {lsn} yet", lsn=lsn)
@@ -120,32 +118,31 @@ class BucketLog:
     # --- reading ------------------------------------------------------------------------
 
     def written_state(self) -> StoreState:
-        """The state with every commit that was there when this was called."""
+        """See `CommitLog.written_state`; it has every commit up to the time of the call."""
         self._check_writable()
         return self.refresh()
 
     def recent_state(self) -> StoreState:
-        """The state to prepare the next commit with; up to a second old while commits are made.
+        """See `CommitLog.recent_state`; a state of the last second costs no request.
 
-        A commit that doesn't fit the newest state is bound again, so this costs no request
-        per commit.
+        An old state is safe: a commit that does not fit the newest state is bound again.
         """
         self._check_writable()
         return self._follower.state if self._follower.is_fresh() else self.refresh()
 
     @property
     def known_state(self) -> StoreState:
-        """The state that the next commit would follow as far as this handle knows, at no cost."""
+        """See `CommitLog.known_state`."""
         return self._follower.state
 
-    state = known_state  # one replica is for all
+    state = known_state  # one replica serves writers and readers
 
     def now_us(self) -> int:
-        """The log's time, UTC us: this clock's, and never before the last commit of `state`."""
+        """See `CommitLog.now_us`."""
         return self._follower.state.not_before(self.environment.now_us())
 
     def refresh(self) -> StoreState:
-        """The state with every commit that was there when this was called."""
+        """See `CommitLog.refresh`; the state has every commit up to the time of the call."""
         self.check_open()
         with translated(self.files.url):
             self._follower.advance()
@@ -158,14 +155,14 @@ class BucketLog:
         return self._follower.state
 
     def reload(self) -> StoreState:
-        """The state with every visible commit, built anew from the newest checkpoint."""
+        """See `CommitLog.reload`."""
         self.check_open()
         with translated(self.files.url):
             self._follower.begin_anew()
         return self.refresh()
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
-        """A reader's state of its own with every commit, and where the log goes on."""
+        """See `CommitLog.snapshot`."""
         self.check_open()
         with translated(self.files.url):
             follower = Follower(self.files, self._objects, self.environment)
@@ -173,7 +170,7 @@ class BucketLog:
         return follower.state, follower.cursor
 
     def go_on_behind(self, unnamed: Unnamed) -> Behind:
-        """Have gaps instead of what damaged commits may have held, and a checkpoint behind them."""
+        """See `CommitLog.go_on_behind`."""
         self._check_writable()
         with translated(self.files.url):
             if self._single is not None:
@@ -182,7 +179,10 @@ class BucketLog:
             return behind.go_on(unnamed)
 
     def drop_before(self, lsn: int) -> list[str]:
-        """Mark the commits before an LSN as collected, and delete those that were long ago."""
+        """See `CommitLog.drop_before`.
+
+        Commits are first only marked as collected; their objects are deleted some time later.
+        """
         self._check_writable()
         with translated(self.files.url):
             if lsn - 1 > collected_lsn(self.files):
@@ -190,7 +190,7 @@ class BucketLog:
             return self._objects.delete_up_to(min(deletable_lsn(self.files), lsn - 1))
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The commit with this LSN; OffsetOutOfRangeError when it was collected."""
+        """See `CommitLog.written_commit`."""
         with translated(self.files.url):
             first = collected_lsn(self.files) + 1
             if lsn < first:
@@ -204,10 +204,7 @@ class BucketLog:
         return stored_commit(found.end, found.entries())
 
     def commits(self, start: int | None) -> Iterator[Commit]:
-        """The visible commits from an LSN on; None: from the first that is still there.
-
-        OffsetOutOfRangeError when that commit was collected.
-        """
+        """See `CommitLog.commits`."""
         last = self.refresh().lsn
         with translated(self.files.url):
             first = collected_lsn(self.files) + 1
@@ -229,12 +226,11 @@ class BucketLog:
         stopped: Callable[[], bool] = lambda: False,
         rehearse: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Sleep until a commit after this LSN is there, at most `timeout` seconds.
+        """See `CommitLog.wait`; commits in a bucket are not announced, so nothing is rehearsed.
 
-        One thread of this handle looks for all; its pauses grow to `FOLLOW_PAUSE_MAX` while
-        nothing comes, from one call to the next. A commit that came is in `state`; whether there
-        are more, a refresh asks. Also returns when `wake_waiters` was called and `stopped` says so.
-        Nobody tells what comes, so nothing is rehearsed.
+        One thread of this handle polls for all waiting threads. While no commit arrives, its
+        pauses grow up to `FOLLOW_PAUSE_MAX`, also across calls. A commit that arrived is in
+        `state`; a refresh finds any further ones.
         """
         now = self.environment.monotonic
         begun = now()
@@ -259,7 +255,7 @@ class BucketLog:
                 self._polling.release()
 
     def wake_waiters(self) -> None:
-        """Have every waiting thread look again, for a close from another thread."""
+        """See `CommitLog.wake_waiters`."""
         with self._follower.changed:
             self._follower.changed.notify_all()
 
@@ -269,7 +265,7 @@ class BucketLog:
             raise ClosedError("the store is closed")
 
     def close(self) -> None:
-        """Give back connections; waiting threads end with ClosedError."""
+        """See `CommitLog.close`; connections are released."""
         self._closed = True
         self.wake_waiters()
         if self._single is not None:
@@ -278,5 +274,5 @@ class BucketLog:
 
 
 def pause_after(idle: float) -> float:
-    """How long to sleep before the next look, when nothing came for some seconds."""
+    """How long to sleep before the next look when no commit came for `idle` seconds."""
     return min(max(idle / 2, limits.FOLLOW_PAUSE_FIRST), limits.FOLLOW_PAUSE_MAX)

@@ -1,10 +1,14 @@
-"""The commit log, as everything above it sees it, wherever the store is.
+"""The commit log's interface, the same for a store on a disk and in a bucket.
 
-`local_log` keeps it in files on a disk that several processes append to, `bucket_log` as one object
-per commit. There are two sides to it. Who prepares a commit asks for the state that it will
-follow: `known_state` costs nothing, `recent_state` no request, `written_state` is certain. Who
-reads asks for what is visible: `state` as of the last `refresh`, `reload` when files that it
-names are gone, and `snapshot` for a state of one's own that nobody moves on.
+`local_log` keeps the log in files that several processes append to; `bucket_log` keeps one object
+per commit. The interface has two sides:
+
+- **Writers** prepare a commit on a state that it may follow. `known_state` costs nothing and may
+  be old, `recent_state` costs no request and is at most about a second old, and `written_state`
+  has every written commit.
+- **Readers** use the visible state. `refresh` brings it up to date, `state` is the result of the
+  last refresh, `reload` rebuilds it after files that it names were collected, and `snapshot`
+  returns a separate state that no later refresh changes.
 """
 
 from __future__ import annotations
@@ -25,9 +29,9 @@ from kmq_storage.objects.files import Files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenCommit(Commit):
-    """A commit that is written, and how to recognise it after a failed sync lost some."""
+    """A written commit, with what is needed to find out whether it survived a failed sync."""
 
-    #: Its frame's chain.
+    #: The chain value of its frame, which tells it from another commit with the same LSN.
     chain: int
     #: `Hint.losses` when it was written.
     losses: int
@@ -38,67 +42,73 @@ class CommitLog(Protocol):
 
     identity: Identity
     environment: Environment
-    #: Whether a commit counts, and is visible, only when it is on disk.
+    #: Whether commits are visible and acknowledged only once they are on disk.
     durable: bool
 
     @property
     def prompt(self) -> bool:
-        """Whether an append would not wait: it may be done where a caller should not be kept."""
+        """Whether an append would return at once, so that a caller's thread may do it."""
 
-    #: Whether it takes requests to somewhere else, of which several at once take as long as one.
+    #: Whether the log is reached by network requests; several at once take as long as one.
     is_remote: bool
-    #: Bytes of the batches inside one commit; more are staged, or go into the next one.
+    #: Limit for the bytes of record batches inside one commit. Further batches go into the next
+    #: commit; a single larger batch is staged.
     inline_bytes_max: int
 
     @property
     def files(self) -> Files:
-        """The place of the store."""
+        """The files of the store."""
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
-        """Write one commit of all units; it is visible to others, but `sync` makes it durable.
+        """Write one commit of all units. Other processes see it, but only `sync` makes it durable.
 
-        It shows the entries of these units, though those of other threads may stand beside them.
+        The result has the entries of these units only, although units of other threads may share
+        the commit.
 
-        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
-        is stored already; nothing is written then. UnavailableError when the store can't be written
-        (a full disk, a lock that is held), CommitOutcomeUnknownError when nobody can tell.
+        - **RefusedError** names a unit that can't be bound. Nothing is written.
+        - **DuplicateCommitError** names the commit that stored this before. Nothing is written.
+        - **UnavailableError**: the store can't be written, for example because the disk is full or
+          another process holds the append lock.
+        - **CommitOutcomeUnknownError**: the commit may or may not be stored.
         """
 
     def sync(self, commit: WrittenCommit | int) -> None:
-        """Return when a commit is on disk; an LSN is enough where somebody else wrote it.
+        """Return once a commit is durable; for another writer's commit, pass its LSN.
 
-        UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
+        UnavailableError when the commit was lost, CommitOutcomeUnknownError when this can't be
+        known.
         """
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
-        """Append one commit and wait until it is durable, as this store was opened for or as asked.
+        """Append one commit and, if asked for, wait until it is durable.
 
-        Raises what was wrong with a unit itself, instead of RefusedError.
+        `durable` defaults to the setting that the store was opened with. Where `append` raises
+        RefusedError, this raises the error that refused the unit.
         """
 
     def written_state(self) -> StoreState:
-        """The state with every written commit, to prepare the next one with; it knows no chunks."""
+        """The state with every written commit, to prepare a commit on; it has no offset index."""
 
     def recent_state(self) -> StoreState:
-        """The same, perhaps as of a second ago where asking for more costs a request."""
+        """As `written_state`, but up to a second old where a newer state would cost a request."""
 
     @property
     def known_state(self) -> StoreState:
-        """The state that the next commit would follow as far as this handle knows, at no cost."""
+        """The last written state that this handle has read, at no cost."""
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The written commit with this LSN, whether it is on disk or not.
+        """The written commit with this LSN, whether it is durable or not.
 
-        OffsetOutOfRangeError when it was collected: then it was on disk.
+        OffsetOutOfRangeError when the commit was collected; only durable commits are.
         """
 
     def refresh(self) -> StoreState:
-        """The state with every visible commit: what is on disk, or written for `durable=False`."""
+        """The state with every visible commit: durable ones, or all written if not `durable`."""
 
     def reload(self) -> StoreState:
-        """The state with every visible commit, built anew from the newest checkpoint.
+        """The state with every visible commit, rebuilt from the newest checkpoint.
 
-        For a reader whose files were collected.
+        For a reader that finds files of its state collected.
         """
 
     @property
@@ -106,7 +116,7 @@ class CommitLog(Protocol):
         """The state as of the last refresh."""
 
     def now_us(self) -> int:
-        """The log's time, UTC us: this clock's, and never before the last commit of `state`."""
+        """The log's time (UTC us): this clock's, but never before the last commit of `state`."""
 
     def wait(
         self,
@@ -115,33 +125,39 @@ class CommitLog(Protocol):
         stopped: Callable[[], bool] = lambda: False,
         rehearse: Callable[[], object] = lambda: None,
     ) -> bool:
-        """Sleep until a commit after this LSN is written, at most `timeout` seconds.
+        """Sleep until a commit after this LSN is written, for at most `timeout` seconds.
 
-        Costs no CPU while nothing happens. Also returns when `wake_waiters` was called and
-        `stopped` says so. Where somebody can tell that a commit comes soon, `rehearse` is called
-        then: it may do what will be done with it, to have that in the processor's caches.
+        Sleeping costs no CPU. The call also returns after `wake_waiters` when `stopped` returns
+        True. When a writer announces a commit, `rehearse` is called before it arrives: it may run
+        the code that will read the commit, to warm the processor's caches.
         """
 
     def wake_waiters(self) -> None:
-        """Have every waiting thread look again, for a close from another thread."""
+        """Make every thread in `wait` check again, for example because its consumer closed."""
 
     def commits(self, start: int | None) -> Iterator[Commit]:
-        """The visible commits from an LSN on; None: from the first that is still in the log.
+        """The visible commits from LSN `start`, or from the first that is still in the log.
 
-        OffsetOutOfRangeError when that commit was collected.
+        OffsetOutOfRangeError when commit `start` was collected.
         """
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
-        """A reader's state of its own with every commit on disk, and where the log goes on."""
+        """A reader's state with every durable commit, and the place where the log goes on.
+
+        Later refreshes do not change this state.
+        """
 
     def go_on_behind(self, unnamed: Unnamed) -> Behind:
-        """Have gaps, and what files hold, instead of damaged commits; a checkpoint behind them."""
+        """Write a checkpoint behind damaged commits, so that the log can be written again.
+
+        The checkpoint has the records found in unnamed files, and gaps where records are lost.
+        """
 
     def drop_before(self, lsn: int) -> list[str]:
-        """Delete what only commits before an LSN need of the log; the names of the files."""
+        """Delete the log's files that hold only commits before an LSN; returns their names."""
 
     def check_open(self) -> None:
         """ClosedError once the handle is closed."""
 
     def close(self) -> None:
-        """Give back files and locks; waiting threads end with ClosedError."""
+        """Release files and locks; waiting threads get ClosedError."""

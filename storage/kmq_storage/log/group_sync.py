@@ -1,12 +1,14 @@
 """Group sync: one fdatasync serves every thread and process that waits for its commit.
 
-- Whoever gets the sync lock syncs everything written so far and publishes how far that was; the
-  others see it and return.
-- How far it is written is read before the sync: what is written meanwhile may miss it.
-- Files that were staged without a sync come to disk before the frames that name them.
-- That a sync is under way stands in the hint page from before it until it succeeded or was told
-  to have failed: the kernel tells only once, and reports success the second time. So who dies in
-  between leaves frames to be written again; what is published as synced never goes back.
+- **One thread syncs for all.** The thread that gets the sync lock syncs everything written so far
+  and publishes the last synced LSN. The others see it and return.
+- **The target is read before the sync**, because a frame that is written meanwhile may miss it.
+- **Staged files come first**: files that were staged without a sync are synced before the frames
+  that name them.
+- **A sync under way is marked in the hint page** until it succeeded or was noted as failed. The
+  kernel reports a failed write only once and reports success the second time. So when a process
+  dies in a sync, its frames are written again.
+- **The synced LSN never goes back.**
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from kmq_storage.log.mending import Mending
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_WAIT, _LONGEST_WAIT = 50e-6, 5e-3
-#: How long who only reads waits for a sync of somebody else's, who may have died in it (seconds).
+#: How long a read-only handle waits for another process's sync, which may have died (seconds).
 _OTHERS_WAIT = 1.0
 
 
@@ -41,24 +43,24 @@ class GroupSync:
         environment: Environment,
     ) -> None:
         self._journal = journal
-        #: How far frames were searched for staged files that need a sync.
+        #: The place up to which frames were searched for staged files that need a sync.
         self._staged_cursor = Cursor()
         self._hint = hint
         self._sync_lock = lock
         self._mending = mending
         self._environment = environment
         self._has_failed = False
-        #: How far it was synced when a sync of somebody else's was waited for.
+        #: The synced LSN when this last waited for a sync of another process.
         self._waited_at = -1
 
     def sync_read_only(self, written: int, known: int) -> int:
-        """Bring what others wrote to disk, without locks and without telling anybody.
+        """Sync what others wrote, for a read-only handle: without locks, and without publishing it.
 
-        What is `known` to be there by what was read of the log needs no sync.
+        Commits up to `known` need no sync: the frames that were read tell that they are on disk.
 
-        The last commit that is known to be there: `written`, unless a sync of this handle failed,
-        or one of others did, or does not end. The kernel tells of lost pages once, so after that
-        it shows what others synced.
+        Returns the last LSN that is known to be on disk. That is `written`, unless a sync of this
+        handle or of another process failed, or another process's sync does not end. As the kernel
+        reports lost pages only once, this handle then shows only what others synced.
         """
         self._let_others_end(written)
         synced = max(self._synced(), known)
@@ -80,24 +82,24 @@ class GroupSync:
         return min(max(self._synced(), known), written) if self._is_doubtful() else written
 
     def _let_others_end(self, written: int) -> None:
-        """Wait for a sync that is under way: what it brings to disk may be all that there is."""
+        """Wait for another process's sync under way, since it may cover everything written."""
         synced = self._hint.synced or 0
         if self._hint.sync_unfinished and synced < written and synced != self._waited_at:
             self._waited_at = synced
             self._hint.sleep_while_synced(synced, _OTHERS_WAIT)
 
     def _synced(self) -> int:
-        """How far others synced; commits that were collected are on disk."""
+        """The last LSN that others synced; collected commits were on disk, too."""
         return max(self._hint.synced or 0, self._journal.folder.first_lsn() - 1)
 
     def _is_doubtful(self) -> bool:
-        """Whether a sync that goes well may hide one that failed."""
+        """Whether a successful sync may hide an earlier failure."""
         return self._has_failed or self._hint.sync_failed or self._hint.sync_unfinished
 
     def wait_durable(self, lsn: int) -> None:
-        """Return when the commit with this LSN is on disk.
+        """Return once the commit with this LSN is on disk.
 
-        UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
+        UnavailableError when it was lost, CommitOutcomeUnknownError when that can't be known.
         """
         with self._sync_lock.given_back:
             self._wait_durable(lsn)
@@ -141,7 +143,7 @@ class GroupSync:
         if self._hint.sync_failed:
             self._write_again(synced, "by another process")
             return
-        # Before the sync: what is written meanwhile may miss it.
+        # Read before the sync: a frame that is written meanwhile may miss it.
         target = max(self._hint.written or 0, lsn)
         assert target > synced, "what is published as synced never goes back"
         try:
@@ -159,16 +161,16 @@ class GroupSync:
     def _sync_between(self, synced: int, target: int, staged: set[str]) -> None:
         """Sync frames, and before them the staged files that they name.
 
-        A file that somebody removed is no failing disk: its records are damage, which readers
-        name, and all others stay. Only where the page knows nothing may it be a file that a start
-        of the machine took away, and then the log ends before it.
+        A staged file that is missing is not a failure of the disk. Its records are damage, which
+        readers report, and all others stay. Only while the hint page is invalid may a reboot have
+        lost the file; the log then ends before the frame that names it.
         """
         there = {file for file in staged if not self._hint.valid or self._journal.has_staged(file)}
         self._journal.sync_staged(there)
         self._journal.sync(synced + 1, target)
 
     def _staged_between(self, synced: int, target: int) -> set[str]:
-        """Files that `durability="os"` staged: they come to disk before the frames naming them."""
+        """The files that frames after `synced` name and that were staged without a sync."""
         files: set[str] = set()
         if self._hint.staged_unsynced <= synced:
             return files
@@ -183,7 +185,7 @@ class GroupSync:
         return files
 
     def _next(self, cursor: Cursor, synced: int) -> StoredFrame | None:
-        """The frame after a place, or, where damage stands up to `synced`, the first behind it."""
+        """The frame after the cursor, or, when damage up to `synced` hides it, the first behind."""
         try:
             frame = self._journal.next_frame(cursor)
         except InvalidFrameError as error:

@@ -1,8 +1,8 @@
-"""The hint page: how far the log is written and synced, as a speed-up that is never trusted.
+"""The hint page: words in shared memory that tell how far the log is written and synced.
 
-Each word carries its own check bits, so garbage reads as "unknown". What a word says only
-ever limits how far a reader looks, or raises an alarm when frames are missing that were
-acknowledged; frames prove themselves.
+The page speeds things up but is never trusted: frames prove themselves. A word only limits how
+far a reader looks, or raises an alarm when acknowledged frames are missing. Words with a value
+carry check bits, so garbage reads as "unknown".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MIX = 0x9E3779B97F4A7C15
 
 
 def open_hint(disk: Disk, seed: int, environment: Environment) -> Hint:
-    """The hint page of a store, made when it is missing."""
+    """The hint page of a store; it is created when it is missing."""
     words, boot_id = disk.open_words(paths.HINT, WORDS), disk.boot_id()
     return Hint(words, seed, boot_id, environment.monotonic)
 
@@ -53,22 +53,22 @@ class Hint:
 
     @property
     def written(self) -> int | None:
-        """The last LSN whose frame is written whole, if this is known for this boot."""
+        """The last LSN whose frame is completely written; None if unknown since this boot."""
         return self._load(WRITTEN) if self._words.load(BOOT) == self._boot else None
 
     @property
     def synced(self) -> int | None:
-        """The last LSN known to be on disk; also what an earlier boot left here."""
+        """The last LSN known to be on disk; a value of an earlier boot still holds."""
         return self._load(SYNCED)
 
     @property
     def valid(self) -> bool:
-        """Whether a writer of this boot keeps this page up to date."""
+        """Whether the page was rebuilt in this boot, so that writers keep it up to date."""
         return self.written is not None and self.synced is not None
 
     @property
     def mark(self) -> int:
-        """The last LSN that somebody was told is stored: losing it is damage, not a torn tail."""
+        """The last LSN that may have been acknowledged: losing it is damage, not a torn tail."""
         return max(self.written or 0, self.synced or 0)
 
     def publish_written(self, lsn: int) -> None:
@@ -77,7 +77,7 @@ class Hint:
         self._words.wake(WRITTEN)
 
     def announce(self) -> None:
-        """Wake one of those who wait for a commit: waking up takes as long as writing it."""
+        """Wake one waiting reader before the commit, since waking takes as long as writing."""
         self._words.wake_one(WRITTEN)
 
     def publish_synced(self, lsn: int) -> None:
@@ -86,18 +86,18 @@ class Hint:
         self._words.wake(SYNCED)
 
     def rebuild(self, lsn: int) -> None:
-        """Start afresh after recovery: everything up to the LSN is written and synced."""
+        """Initialise the page after recovery: everything up to the LSN is written and synced."""
         self.publish_synced(lsn)
         self._words.store(WRITTEN, self._sealed(lsn))
         self.note_staged_unsynced(0)
         self._words.store(SYNCING, self._sealed(0))
-        self.count_roll(lsn)  # whatever was told through the page may be lost with it
+        self.count_roll(lsn)  # changes that the lost page told of must be noticed, too
         self.count_loss(lsn)
         self._words.store(BOOT, self._boot)
         self._words.wake(WRITTEN)
 
     def distrust(self) -> None:
-        """Have whoever writes next find out how far the log goes, as after a start of the machine.
+        """Invalidate the page, so that the next writer recovers the log as after a reboot.
 
         Under the append lock.
         """
@@ -105,21 +105,21 @@ class Hint:
 
     @property
     def rolls(self) -> int | None:
-        """Changes whenever the set of log files changes; None when this is not known.
+        """A value that changes whenever the set of log files changes; None when unknown.
 
-        Odd while it is being changed.
+        It is odd while a process is changing the files.
         """
         return self._words.load(ROLLS) if self._words.load(BOOT) == self._boot else None
 
     def count_roll(self, lsn: int) -> None:
-        """Have every process look at the list of log files again: they changed at this LSN."""
+        """Make every process list the log files again, which changed at this LSN."""
         self._change(ROLLS, lsn, pending=False)
 
     @contextmanager
     def rolling(self, lsn: int) -> Iterator[None]:
-        """Make, replace or remove log files at this LSN.
+        """Mark the log files as changing, for a block that creates, replaces or removes some.
 
-        Who looks in between looks again each time, also when this process dies in the middle.
+        Meanwhile every look lists them again, and also after this process died in the block.
         """
         self._change(ROLLS, lsn, pending=True)
         try:
@@ -131,43 +131,44 @@ class Hint:
     def staged_unsynced(self) -> int:
         """The last LSN that names files which were staged without sync."""
         known = self._load(STAGED)
-        return _VALUE_MASK if known is None else known  # unknown: whoever syncs must look
+        return _VALUE_MASK if known is None else known  # unknown: the next sync must look
 
     def note_staged_unsynced(self, lsn: int) -> None:
-        """Have the next sync bring staged files to disk too; called under the append lock."""
+        """Make the next sync also sync staged files; called under the append lock."""
         self._words.store(STAGED, self._sealed(lsn))
 
     @property
     def losses(self) -> int:
-        """Changes whenever written frames were lost to a failed sync."""
+        """A value that changes whenever a failed sync lost written frames."""
         return self._words.load(LOSSES)
 
     def count_loss(self, lsn: int) -> None:
-        """Have every writer check its own frames: those from this LSN on changed."""
+        """Make every writer check its own frames: those after this LSN may be lost."""
         self._change(LOSSES, lsn, pending=False)
 
     def _change(self, index: int, lsn: int, *, pending: bool) -> None:
-        # No counter, nor a function of what is there: a page that was damaged twice in the same
-        # way would come to an earlier value again. Time does not, between two starts.
+        # Neither a counter nor a function of the old value alone: a page that is damaged twice in
+        # the same way would then return to an earlier value. Monotonic time does not within a boot.
         now = int(self._monotonic() * 1e9)
         changed = (self._words.load(index) + lsn + 1 + now) * _MIX + 1
         self._words.store(index, changed & _WORD_MASK & ~1 | pending)
 
     @property
     def sync_failed(self) -> bool:
-        """Whether a sync failed, and what it should have brought to disk is not yet rewritten."""
+        """Whether a sync failed and its frames have not been rewritten yet."""
         return bool(self._load(SYNC_FAILED))
 
     def note_sync_failed(self, failed: bool) -> None:
-        """Have nobody sync the same file again; called under the sync lock."""
+        """Note whether files failed to sync and must not be synced again; under the sync lock."""
         self._words.store(SYNC_FAILED, self._sealed(int(failed)))
         self._words.store(SYNCING, self._sealed(0))
 
     @contextmanager
     def syncing(self) -> Iterator[None]:
-        """Say that files are being synced, and not before it went well that this is over.
+        """Mark a sync as under way; the mark is cleared only when the block succeeds.
 
-        Under the sync lock. Who dies in a sync, or is interrupted, takes with him how it ended.
+        Under the sync lock. When the process dies in the sync or is interrupted, the result of the
+        sync is lost, and the mark tells so.
         """
         self._words.store(SYNCING, self._sealed(1))
         yield
@@ -175,11 +176,11 @@ class Hint:
 
     @property
     def sync_unfinished(self) -> bool:
-        """Whether somebody syncs just now, or began to and nobody knows how it ended."""
+        """Whether a sync is under way, or was left with an unknown result."""
         return bool(self._load(SYNCING))
 
     def note_unfinished_sync(self) -> None:
-        """Have a sync that nobody knows the end of count as failed; under the sync lock."""
+        """Treat a sync with an unknown result as failed; called under the sync lock."""
         if self.sync_unfinished:
             self.note_sync_failed(True)
 
@@ -196,27 +197,27 @@ class Hint:
 
     @property
     def appending(self) -> int:
-        """Odd while somebody holds the append lock; changes whenever it is given back."""
+        """Odd while the append lock is held; changes whenever it is released."""
         return self._words.load(APPENDING)
 
     def note_appending(self) -> None:
-        """The append lock is held from now on; called under it."""
+        """Note that the append lock is held; called under it."""
         self._words.store(APPENDING, self._words.load(APPENDING) | 1)
 
     def note_appended(self) -> None:
-        """The append lock is about to be given back; called under it."""
+        """Note that the append lock is about to be released; called under it."""
         self._words.store(APPENDING, (self._words.load(APPENDING) | 1) + 1 & _WORD_MASK)
 
     def wake_next_appender(self) -> None:
-        """Have one of those who wait for the append lock try again."""
+        """Wake one of the threads that wait for the append lock."""
         self._words.wake_one(APPENDING)
 
     def sleep_while_appending(self, seen: int, timeout: float) -> None:
-        """Sleep until the append lock is given back, at most `timeout` seconds."""
+        """Sleep until the append lock is released, at most `timeout` seconds."""
         self._words.wait(APPENDING, seen, timeout)
 
     def wake(self) -> None:
-        """Have everybody who sleeps look again."""
+        """Wake every thread that sleeps until a commit is written or synced."""
         self._words.wake(WRITTEN)
         self._words.wake(SYNCED)
 

@@ -1,7 +1,7 @@
-"""The files of the commit log: finding the next frame, and writing one.
+"""The files of the commit log: reading the next frame, and writing one.
 
-A journal knows frames and files, nothing of topics. Frame n stands in the log file with the
-greatest first LSN that is not above n; which files there are, `log_folder` knows.
+A journal knows frames and files, but nothing of topics. Frame n is in the log file with the
+greatest first LSN that is not above n. `log_folder` knows which files exist.
 """
 
 from __future__ import annotations
@@ -43,24 +43,26 @@ _UNREADABLE = "the disk can't read it"
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """A place between two frames: what was read last, and where the next one begins."""
+    """A place between two frames: the last frame that was read, and where the next one begins."""
 
+    #: The LSN of the last frame; 0 before the first.
     lsn: int = 0
-    #: The last frame's chain; None when it is not known and can't be compared.
+    #: The chain value of the last frame; None when it is unknown, so it is not compared.
     chain: int | None = 0
+    #: The time of the last frame, UTC us.
     time: int = 0
-    #: The first LSN of the log file.
+    #: The log file that the next frame is in, as the LSN of its first frame.
     file: int = 1
     position: int = 0
 
     def next_time(self, now: int) -> int:
-        """The time of the commit that goes here, UTC us: now, unless the last one's is later."""
+        """The time (UTC us) of the next commit: `now`, or just after the last commit if later."""
         return max(now, self.time + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredFrame:
-    """A frame whose header, directory and trailer are proven; its batches may be not."""
+    """A frame whose header, directory and trailer are verified, but not yet its batches."""
 
     header: FrameHeader
     directory: bytes
@@ -79,7 +81,7 @@ class StoredFrame:
         )
 
     def entries(self) -> list[Entry]:
-        """What the commit changes."""
+        """The entries of the commit."""
         return list(decode_entries(self.directory))
 
     def staged_files(self) -> set[str]:
@@ -89,24 +91,23 @@ class StoredFrame:
 
 
 class CollectedError(Exception):
-    """The log does not reach back to this place any more."""
+    """The frames from this place on were collected: the log begins later."""
 
 
 class Journal:
-    """The log files of one store, opened once per process and handle."""
+    """The log files of one store, as opened by one reader or writer."""
 
     def __init__(self, disk: Disk, identity: Identity, hint: Hint) -> None:
         self._disk = disk
         self._seed = identity.seed
         self._hint = hint
-        #: The files that there are.
         self.folder = LogFolder(disk, identity.log_file_bytes, hint)
 
     def next_frame(self, cursor: Cursor, *, whole: bool = False) -> StoredFrame | None:
         """The frame after the cursor, or None where the log ends.
 
-        InvalidFrameError when something else stands there. With `whole` the record batches
-        inside the frame are verified too.
+        InvalidFrameError when the bytes there are not that frame. With `whole`, the record batches
+        of the frame are verified, too.
         """
         here = self.locate(cursor)
         log = self.folder.contents(here.file)
@@ -121,7 +122,7 @@ class Journal:
         return frame
 
     def try_next(self, cursor: Cursor, *, whole: bool = False) -> tuple[StoredFrame | None, str]:
-        """As `next_frame`; where no frame proves itself, why."""
+        """The result of `next_frame`, and a reason for the case that there is no valid frame."""
         try:
             return self.next_frame(cursor, whole=whole), "frames are missing"
         except InvalidFrameError as error:
@@ -147,7 +148,7 @@ class Journal:
             raise InvalidFrameError(_UNREADABLE)
 
     def has_bytes_at(self, cursor: Cursor) -> bool:
-        """Whether something stands where the next frame will be written."""
+        """Whether there are bytes where the next frame will be written."""
         try:
             here = self.locate(cursor)
             log = self.folder.contents(here.file)
@@ -156,7 +157,7 @@ class Journal:
             return True
 
     def has_bytes_behind(self, cursor: Cursor) -> bool:
-        """Whether something stands anywhere behind that place: a blank one is not the end then."""
+        """Whether there are bytes anywhere behind the cursor, so that a blank is not the end."""
         here = self.try_locate(cursor)
         if any(first > cursor.lsn + 1 for first in self.folder.first_lsns):
             return True
@@ -164,7 +165,7 @@ class Journal:
         return log is not None and log.has_data_from(here.position)
 
     def verify_batches(self, frame: StoredFrame) -> None:
-        """Check the record batches of a frame; InvalidFrameError when one is not whole."""
+        """Verify the record batches of a frame; InvalidFrameError when one is damaged."""
         for entry in frame.entries():
             if isinstance(entry, RecordsEntry):
                 batch = self._batch(frame, entry)
@@ -183,9 +184,9 @@ class Journal:
         return part_of(contents, entry.position, entry.length)
 
     def locate(self, cursor: Cursor) -> Cursor:
-        """The same place, in the file where the next frame really stands.
+        """The same cursor, with the file and position where the next frame really is.
 
-        CollectedError when the log begins behind it.
+        CollectedError when the log begins after this place.
         """
         file = self.folder.file_of(cursor.lsn + 1) or cursor.file
         if self.folder.first_lsns and cursor.lsn + 1 < self.folder.first_lsns[0]:
@@ -193,7 +194,7 @@ class Journal:
         if file == cursor.file:
             return cursor
         position = 0
-        # None to walk over but after a failed sync, when files were replaced under the cursor.
+        # Walks over frames only when a failed sync made a writer replace files under the cursor.
         for lsn in range(file, cursor.lsn + 1):
             log = self.folder.contents(file)
             header = None if log is None else self._header(log, file, position)
@@ -203,14 +204,14 @@ class Journal:
         return Cursor(cursor.lsn, cursor.chain, cursor.time, file, position)
 
     def try_locate(self, cursor: Cursor) -> Cursor:
-        """As `locate`, or the cursor itself where no frames lead to its place."""
+        """As `locate`, but the cursor itself when no valid frames lead to its place."""
         try:
             return self.locate(cursor)
         except InvalidFrameError:
             return cursor
 
     def append(self, cursor: Cursor, buffers: list[Bytes], length: int) -> Cursor:
-        """Write a frame at the cursor, in a new file when it doesn't fit; where it was written.
+        """Write a frame at the cursor, in a new file when it doesn't fit; returns its place.
 
         Only under the append lock.
         """
@@ -222,14 +223,15 @@ class Journal:
                 length=length,
             )
         here = self.locate(cursor)
-        if not folder.is_settled:  # who changed the files died; they are as they are now
+        if not folder.is_settled:  # the process that changed the files died; they stay like this
             self._hint.count_roll(cursor.lsn)
         log, contents = folder.open(here.file), folder.contents(here.file)
         if log is None or contents is None or here.position + length > contents.size:
             here = Cursor(cursor.lsn, cursor.chain, cursor.time, cursor.lsn + 1, 0)
             log = folder.add(here.file)
         elif here.position == 0:
-            # Who made the file may have died before its name was on disk, and before telling.
+            # The process that made the file may have died before it synced the file's name, and
+            # before it told others of the file.
             self._disk.sync_names(paths.LOG_FOLDER)
             self._hint.count_roll(here.file)
         if cursor.lsn == 0:
@@ -238,8 +240,11 @@ class Journal:
         return here
 
     def note_begun(self) -> None:
-        """Have it on disk, and outside of the log's folder, that there are log files."""
-        self._disk.sync_names(paths.LOG_FOLDER)  # whoever made them may have died before
+        """Record durably, outside of the log's folder, that the log was begun.
+
+        If all log files are lost, this tells the store from a new one.
+        """
+        self._disk.sync_names(paths.LOG_FOLDER)  # the files' creator may have died before this
         self._disk.publish(paths.BEGUN, (), sync=True)
 
     def cut(self, cursor: Cursor) -> None:
@@ -252,13 +257,14 @@ class Journal:
         later = [first for first in self.folder.first_lsns if first > behind]
         if later:
             self.folder.replace(cursor.lsn, (), later)
-        # Also what a process removed that died before its removal was on disk.
+        # A process that removed files may have died before the removal was on disk.
         self._disk.sync_names(paths.LOG_FOLDER)
 
     def drop_before(self, lsn: int) -> list[str]:
-        """Remove the files that are over before this LSN, never the last; their names.
+        """Remove log files whose commits are all before this LSN; returns their names.
 
-        Only under the append lock. Who reads there yet goes on from a checkpoint.
+        The last file always stays. Only under the append lock. A reader that is still at the
+        removed commits goes on from a checkpoint.
         """
         self.folder.look_again()
         files = self.folder.first_lsns
@@ -268,43 +274,43 @@ class Journal:
         return [paths.log_file(first) for first in dropped]
 
     def sync(self, first: int, last: int) -> None:
-        """Bring the frames with these LSNs to disk (both included)."""
+        """Sync the files with frames `first` to `last`, both included."""
         begin = self.folder.file_of(first) or 0
         for file in self.folder.first_lsns:
             if begin <= file <= last and (log := self.folder.open(file)) is not None:
                 log.sync()
 
     def sync_staged(self, files: set[str]) -> None:
-        """Bring these staged files to disk."""
+        """Sync these staged files."""
         if files:
             self._disk.sync_staged(files)
 
     def has_staged(self, file: str) -> bool:
-        """Whether this staged file is there."""
+        """Whether this staged file exists."""
         return self._disk.exists(file)
 
     def stage_again(self, files: set[str]) -> None:
-        """Write these staged files into fresh blocks: their sync failed."""
+        """Write these staged files into fresh blocks, after their sync failed."""
         for file in files:
             self._disk.stage_again(file)
 
     def start_of(self, lsn: int) -> Cursor:
-        """A cursor from which the frame with this LSN is reached by going on."""
+        """A cursor at or before the frame with this LSN, from which reading on reaches it."""
         file = self.folder.file_of(lsn) or 1
         return Cursor(file - 1, None if file > 1 else 0, 0, file, 0)
 
     def raw(self, frame: StoredFrame) -> pa.Buffer:
-        """All bytes of a frame, of which those of its batches may not be readable."""
+        """All bytes of a frame; those of its batches may not be readable."""
         log = self.folder.contents(frame.file)
         assert log is not None, "the frame was read there"
         return log.slice(frame.position, frame.header.length)
 
     def replace_from(self, cursor: Cursor, frames: list[bytes]) -> None:
-        """Write whole frames into fresh files in place of all files after the cursor, synced.
+        """Replace all log files after the cursor by fresh, synced files with these frames.
 
-        For files whose sync failed: they are never synced again. Only under both locks. Fresh
-        files appear from the last to the first and old ones go from the first to the last, so
-        that whoever takes over after a crash in between finds every frame.
+        This follows a failed sync, since a file whose sync failed must never be synced again.
+        Only under both locks. Fresh files are created from the last to the first, then old files
+        are removed from the first to the last. So after a crash in between, every frame is found.
         """
         lsn, fresh = cursor.lsn + 1, dict[int, list[bytes]]()
         for run in [*cut(frames, len, self.folder.file_bytes)] or [[]]:
@@ -315,27 +321,27 @@ class Journal:
         self.folder.replace(cursor.lsn, sorted(fresh.items(), reverse=True), old)
 
     def renew(self, first: int, end: Cursor) -> None:
-        """Have the files with the frames from an LSN on anew, with the same bytes, synced.
+        """Rewrite the files with frames from LSN `first` to `end`, with the same bytes, synced.
 
-        Whoever knows where a frame stands finds it there. Only under the append lock.
+        All frames keep their positions. Only under the append lock.
         """
         here, begin = self.locate(end), self.folder.file_of(first) or 0
         files = [each for each in self.folder.first_lsns if begin <= each <= here.file]
         self.folder.replace(first, self._until(here, files))
 
     def _until(self, end: Cursor, files: list[int]) -> Iterator[tuple[int, list[bytes]]]:
-        """What stands in these files before a place."""
+        """The bytes of these files, up to `end` in the last one."""
         for file in files:
             log = self.folder.contents(file)
             length = end.position if file == end.file else self.folder.file_bytes
             if log is not None:
                 kept = log.slice(0, min(length, log.size))
-                if not is_readable(kept):  # zeros in its place would be damage for ever
+                if not is_readable(kept):  # writing zeros instead would make the damage permanent
                     raise OSError(errno.EIO, _UNREADABLE, paths.log_file(file))
                 yield file, [kept.to_pybytes()]
 
     def try_resync(self, cursor: Cursor) -> tuple[Cursor, StoredFrame] | None:
-        """Beyond a damaged frame: the next place where a later frame proves itself, or None."""
+        """Search behind a damaged frame for the next valid frame; it and the place before it."""
         here = self.try_locate(cursor)
         for file in [here.file, *(f for f in self.folder.first_lsns if f > here.file)]:
             start = here.position + ALIGNMENT if file == here.file else 0
@@ -362,7 +368,7 @@ class Journal:
 
 
 def _magic_positions(log: LogFile, start: int) -> Iterator[int]:
-    """Every aligned position that looks like the begin of a frame."""
+    """Every aligned position with the magic bytes of a frame."""
     for base in range(start - start % _SEARCH_STEP, log.contents().size, _SEARCH_STEP):
         window = log.read(base, _SEARCH_STEP)
         found = window.find(MAGIC, max(start - base, 0))

@@ -1,7 +1,7 @@
-"""The commit log on a disk: append a commit, bring it to disk, see what others committed.
+"""The commit log on a disk: append a commit, sync it, and see the commits of other processes.
 
-Read `append` first. Expensive work (encoding, checksums of batches) happened before; under
-the append lock a commit is bound to its LSN and offsets, and written with one call.
+Read `append` first. Expensive work, such as encoding and checksums of batches, is done before it.
+Under the append lock, a commit only gets its LSN and offsets and is written with one call.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from kmq_storage.model import Commit, to_datetime
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.fork import reopen_in_child
 
-#: How often a reader looks for commits that no hint page tells of (seconds).
+#: How often a reader polls for commits while no hint page tells of them (seconds).
 _BLIND_PAUSE = 0.05
 
 
 class LocalLog:
-    """One handle on the commit log of a store on a disk; safe for any number of threads.
+    """A `CommitLog` in files that several processes append to.
 
-    It keeps two replicas: the one at the written end binds the next commit, the reader's stops
-    at the last visible one and knows where records are.
+    The handle keeps two replicas. The writer's replica is at the written end and binds the next
+    commit. The reader's replica stops at the last visible commit and knows where records are.
     """
 
     is_remote = False
@@ -86,21 +86,17 @@ class LocalLog:
         self._reader = VisibleReplica(log, self._sync, durable=self.durable)
 
     def after_fork_in_child(self) -> None:
-        """Start over with own descriptors, locks and replicas."""
+        """Open descriptors, locks and replicas anew: the child must not share the parent's."""
         if not self._closed:
             self._open()
 
     @property
     def prompt(self) -> bool:
-        """Whether an append would not wait: nobody else is at it, and there is little to read."""
+        """Whether the append lock seems free, with few commits of others left to read."""
         return self._end.is_near
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
-        """Write one commit of all units; it is visible to others, but not yet synced.
-
-        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that
-        is stored already; nothing is written then. UnavailableError: disk full or lock held.
-        """
+        """See `CommitLog.append`; nothing is synced yet."""
         self._check_writable()
         bodies = [body for unit in units for body in unit.bodies]
         with self._writing, self._end.given_back, self._end:
@@ -113,10 +109,7 @@ class LocalLog:
         )
 
     def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
-        """Append one commit and wait until it is durable, as this store was opened for or as asked.
-
-        Raises what was wrong with a unit itself, instead of RefusedError.
-        """
+        """See `CommitLog.commit`."""
         try:
             commit = self.append(units)
         except RefusedError as refused:
@@ -126,7 +119,7 @@ class LocalLog:
         return commit
 
     def written_state(self) -> StoreState:
-        """As `CommitLog` says; so a commit comes soon, and one who waits for it is woken."""
+        """See `CommitLog.written_state`; it announces a commit, which wakes one waiting reader."""
         self._check_writable()
         self._hint.announce()
         with self._writing:
@@ -135,11 +128,11 @@ class LocalLog:
                     pass
             return self._end.state
 
-    recent_state = written_state  # costs no request here
+    recent_state = written_state  # on a disk, no request has to be saved
 
     @property
     def known_state(self) -> StoreState:
-        """The state that the next commit would follow as far as this handle knows, at no cost."""
+        """See `CommitLog.known_state`."""
         return self._end.state
 
     def check_open(self) -> None:
@@ -148,10 +141,7 @@ class LocalLog:
             raise ClosedError("the store is closed")
 
     def written_commit(self, lsn: int) -> WrittenCommit:
-        """The written commit with this LSN, whether it is on disk or not.
-
-        OffsetOutOfRangeError when it was collected: then it was on disk.
-        """
+        """See `CommitLog.written_commit`."""
         with translated(self.files.url):
             return self._past.written(lsn, self._end.losses)
 
@@ -160,18 +150,15 @@ class LocalLog:
         check_writable(self.files)
 
     def sync(self, commit: WrittenCommit | int) -> None:
-        """Return when a commit is on disk; an LSN is enough where somebody else wrote it.
-
-        UnavailableError when it was lost, CommitOutcomeUnknownError when it can't be told.
-        """
-        hint, past = self._hint, self._past  # though the handle may be closed meanwhile
+        """See `CommitLog.sync`."""
+        hint, past = self._hint, self._past  # kept, as the handle may be closed meanwhile
         with translated(self.files.url):
             self._sync.wait_durable(commit if isinstance(commit, int) else commit.lsn)
             if not isinstance(commit, int) and hint.losses != commit.losses:
                 past.check_survived(commit)
 
     def refresh(self) -> StoreState:
-        """The state with every visible commit: what is on disk, or written for `durable=False`."""
+        """See `CommitLog.refresh`."""
         self.check_open()
         with self._reading, translated(self.files.url):
             state, now = self._reader.state, self.environment.monotonic()
@@ -185,11 +172,11 @@ class LocalLog:
                 self._reader.start()
                 raise rewriting_goes_on(self.files.url)
             self._reader.make_sure()
-            self._visible = self._reader.state  # now: on the way here it may be an earlier one
+            self._visible = self._reader.state  # only now, as the reader may restart on the way
             return self._visible
 
     def reload(self) -> StoreState:
-        """The state with every visible commit, built anew from the newest checkpoint."""
+        """See `CommitLog.reload`."""
         with self._reading, translated(self.files.url):
             self._reader.start()
         return self.refresh()
@@ -200,7 +187,7 @@ class LocalLog:
         return self._visible
 
     def now_us(self) -> int:
-        """The log's time, UTC us: this clock's, and never before the last commit of `state`."""
+        """See `CommitLog.now_us`."""
         return self._visible.not_before(self.environment.now_us())
 
     def _show_written(self) -> None:
@@ -214,7 +201,7 @@ class LocalLog:
         stopped: Callable[[], bool] = lambda: False,
         rehearse: Callable[[], object] = lambda: None,
     ) -> bool:
-        """As `CommitLog` says; once a commit is announced, reading it is rehearsed."""
+        """See `CommitLog.wait`; an announced commit also rehearses the handle's own reading."""
         deadline = self.environment.monotonic() + timeout
         while not self._closed:
             synced, written = self._hint.synced, self._hint.written
@@ -240,29 +227,30 @@ class LocalLog:
         raise ClosedError("the store is closed")
 
     def _shows_beyond(self, lsn: int) -> bool:
-        """Whether what is written after this commit is visible, or soon will be.
+        """Whether commits written after this LSN are visible, or become so by a refresh.
 
-        A read-only handle that may not believe its own sync shows it when somebody else syncs.
+        A durable read-only handle may not be able to trust its own sync. Its refresh then shows
+        the commits only once another process has synced them.
         """
         return not (self.durable and self.files.read_only) or self.refresh().lsn > lsn
 
     def wake_waiters(self) -> None:
-        """Have every waiting thread look again, for a close from another thread."""
+        """See `CommitLog.wake_waiters`."""
         if not self._closed:
             self._hint.wake()
 
     def commits(self, start: int | None) -> Iterator[Commit]:
-        """The visible commits from an LSN on; None: from the first that is still in the log."""
+        """See `CommitLog.commits`."""
         with translated(self.files.url):
             for commit in self._past.commits(start, self.refresh()):
                 self.check_open()
                 yield commit
 
     def snapshot(self) -> tuple[StoreState, Cursor]:
-        """A reader's state of its own with every commit on disk, and where the log goes on."""
+        """See `CommitLog.snapshot`."""
         seen = self.refresh()
         lsn, broken = seen.lsn, seen.broken
-        if lsn and not self.files.read_only:  # else `refresh` did what can be done
+        if lsn and not self.files.read_only:  # read-only: `refresh` synced what it could
             self.sync(lsn)
         with translated(self.files.url):
             replica = self._log.new_replica(indexed=True)
@@ -271,20 +259,20 @@ class LocalLog:
         return replica.state, replica.cursor
 
     def go_on_behind(self, unnamed: Unnamed) -> Behind:
-        """Have gaps, and what files hold, instead of damaged commits; go on in a new file."""
+        """See `CommitLog.go_on_behind`; the log goes on in a new file."""
         return go_on_behind(self.files, self.identity, self.environment, unnamed)
 
     def drop_before(self, lsn: int) -> list[str]:
-        """Delete the log files that have no commit at or after an LSN; their names."""
+        """See `CommitLog.drop_before`; the last log file always stays."""
         self._check_writable()
         with self._writing, self._end.given_back, self._end:
             return self._end.journal.drop_before(lsn)
 
     def close(self) -> None:
-        """Give back files, maps and locks; waiting threads end with ClosedError.
+        """See `CommitLog.close`.
 
-        A map stays as long as somebody has a record batch over it. What other threads are at
-        ends first.
+        Calls of other threads that are under way end first. A mapped file stays mapped as long as
+        a record batch refers to it.
         """
         if self._closed:
             return

@@ -1,4 +1,7 @@
-"""The locks of a log: wait a while, then say who has it; nothing is ever stolen."""
+"""The locks of a log. A waiting thread gives up after a while and names the holder.
+
+A lock is never taken from its holder: the kernel frees it when the holder dies.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,32 @@ from kmq_storage.errors import UnavailableError
 from kmq_storage.log.hint import Hint
 from kmq_storage.objects.files import Files, Lock
 
-#: The lock is held for some 100 microseconds at a time; a holder that died wakes nobody.
+#: The lock is usually held for some 100 microseconds. Sleeps are short since a dead holder wakes
+#: no waiting thread.
 _FIRST_PAUSE, _LONGEST_PAUSE = 10e-6, 500e-6
 _LONGEST_SLEEP = 5e-3
 _PAUSE = 5e-3
 
 
 class GivenBack:
-    """Has a thread leave the block without the lock, whatever interrupts it.
+    """Makes sure that the thread leaves the block without the lock, whatever interrupts it.
 
-    What gives a lock back may be interrupted as it begins: then this one, around it, does so.
+    An interruption may prevent the inner `__exit__` from releasing the lock; this outer block
+    then releases it.
     """
 
     def __init__(self, lock: Lock) -> None:
         self._lock = lock
 
     def __enter__(self) -> None:
-        """The lock is taken in the block."""
+        """Take nothing: the lock is taken inside the block."""
 
     def __exit__(self, *_raised: object) -> None:
         self._lock.release_own()
 
 
 class AppendLock:
-    """The lock under which commits are written; who waits for it sleeps on the hint page."""
+    """The lock under which commits are written; waiting threads sleep on the hint page."""
 
     def __init__(self, files: Files, hint: Hint, environment: Environment) -> None:
         self._lock = files.open_lock(paths.APPEND_LOCK)
@@ -43,23 +48,23 @@ class AppendLock:
 
     @property
     def seems_free(self) -> bool:
-        """Whether nobody holds it, as the hint page says."""
+        """Whether the lock is free according to the hint page."""
         return not self._hint.appending % 2
 
     def __enter__(self) -> None:
         self.acquire()
 
     def acquire(self, meanwhile: Callable[[], object] = lambda: None) -> None:
-        """Wait for the lock, doing something useful each time it may be free.
+        """Wait for the lock, calling `meanwhile` after each sleep.
 
-        UnavailableError names the holder after 10 seconds.
+        UnavailableError names the holder after `limits.LOCK_TIMEOUT` seconds.
         """
         if not self._lock.try_acquire():
             self._wait(meanwhile)
         self._note_appending()
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it."""
+        """Take the lock if it is free."""
         if not self._lock.try_acquire():
             return False
         self._note_appending()
@@ -68,7 +73,7 @@ class AppendLock:
     def _note_appending(self) -> None:
         try:
             self._hint.note_appending()
-        except BaseException:  # a signal's
+        except BaseException:  # raised by a signal handler
             self._lock.release()
             raise
 
@@ -89,7 +94,7 @@ class AppendLock:
             if seen % 2:
                 self._hint.sleep_while_appending(seen, _LONGEST_SLEEP)
                 meanwhile()
-            else:  # it is being taken or given back just now
+            else:  # the lock is just being taken or released
                 environment.sleep(pause * (0.5 + environment.rng.random()))
                 pause = min(pause * 2, _LONGEST_PAUSE)
             seen = self._hint.appending
@@ -98,7 +103,7 @@ class AppendLock:
         self.release()
 
     def release(self) -> None:
-        """Give the lock back and wake the next one."""
+        """Release the lock and wake a waiting thread."""
         try:
             self._hint.note_appended()
         finally:
@@ -107,7 +112,7 @@ class AppendLock:
 
 
 class SyncLock:
-    """The sync lock, for who needs it before going on."""
+    """The lock under which log files are synced and rewritten."""
 
     def __init__(self, files: Files, environment: Environment) -> None:
         self._lock = files.open_lock(paths.SYNC_LOCK)
@@ -115,11 +120,11 @@ class SyncLock:
         self.given_back = GivenBack(self._lock)
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it."""
+        """Take the lock if it is free."""
         return self._lock.try_acquire()
 
     def __enter__(self) -> None:
-        """Wait for the lock; UnavailableError names who has it after 10 seconds."""
+        """Wait for the lock; UnavailableError names the holder after `limits.LOCK_TIMEOUT`."""
         environment, lock = self._environment, self._lock
         deadline = environment.monotonic() + limits.LOCK_TIMEOUT
         while not lock.try_acquire():
@@ -136,9 +141,9 @@ class SyncLock:
         self.release()
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._lock.release()
 
     def holder(self) -> str:
-        """Who holds the lock."""
+        """The holder of the lock, for messages."""
         return self._lock.holder()

@@ -1,7 +1,8 @@
-"""The log files of a store: which there are, and what stands in them as it is mapped.
+"""The log files of a store: which exist, and their mapped contents.
 
-A file's name is the LSN of its first frame; it ends where its successor begins. Which there are is
-listed anew when the hint page says that they changed, each time while somebody changes them.
+A log file is named after the LSN of its first frame and ends where its successor begins. The
+folder is listed again when the hint page says that the files changed, and at every look while a
+process is changing them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kmq_storage.objects.disk import Disk, LogFile
 from kmq_storage.objects.mapping import is_readable
 
 _UNSETTLED = -1
-#: Bytes of a log file that are brought into memory at once.
+#: Readability is checked in units of this many bytes, which are brought into memory at once.
 _LOOKED_AT = 65_536
 
 
@@ -31,11 +32,11 @@ class LogFolder:
         self._hint = hint
         self._opened: dict[int, LogFile] = {}
         self._contents: dict[int, pa.Buffer] = {}
-        #: The bytes of each that were readable the last time that somebody looked elsewhere.
+        #: Per file, the range of bytes that was found readable by the last check.
         self._readable: dict[int, tuple[int, int]] = {}
-        #: The files by their first LSNs, in order, as they were listed.
+        #: The first LSNs of the files at the last listing, in order.
         self.first_lsns: list[int] = []
-        #: What the page said of the files when they were listed; -1: to be listed each time.
+        #: `Hint.rolls` at the last listing; -1 when the files must be listed at every look.
         self._rolls: int | None = _UNSETTLED
 
     @property
@@ -45,11 +46,11 @@ class LogFolder:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nobody was changing the files when they were listed."""
+        """Whether no process was changing the files when they were listed."""
         return self._rolls != _UNSETTLED
 
     def look_again(self) -> None:
-        """Forget files that were replaced, and list those that are there now."""
+        """List the files again, and reopen them when next used: they may have been replaced."""
         rolls = self._hint.rolls
         names = self._disk.list(paths.LOG_FOLDER)
         found = sorted(lsn for lsn in map(paths.try_first_lsn, names) if lsn is not None)
@@ -57,11 +58,12 @@ class LogFolder:
         self._contents.clear()
         self._readable.clear()
         self.first_lsns = found
-        # Last: who is interrupted before looks again, and writes into no file that was replaced.
+        # Set last: a thread interrupted before this lists again, and so never writes into a file
+        # that was replaced.
         self._rolls = _UNSETTLED if rolls is not None and rolls % 2 else rolls
 
     def file_of(self, lsn: int) -> int | None:
-        """The file that the frame with this LSN stands in, or will."""
+        """The file that has, or will have, the frame with this LSN."""
         if self._hint.rolls != self._rolls:
             self.look_again()
         index = bisect_right(self.first_lsns, lsn) - 1
@@ -73,24 +75,24 @@ class LogFolder:
         return self.first_lsns[0] if self.first_lsns else 1
 
     def open(self, file: int) -> LogFile | None:
-        """A log file; None when it is not there."""
+        """A log file; None when it does not exist."""
         if file not in self._opened:
             try:
                 opened = self._disk.open_log(paths.log_file(file), self.file_bytes, create=False)
             except FileNotFoundError:
                 return None
-            self._contents[file] = opened.contents()  # first, should this be interrupted
+            self._contents[file] = opened.contents()  # first, as an interruption may follow
             self._opened[file] = opened
         return self._opened[file]
 
     def contents(self, file: int) -> pa.Buffer | None:
-        """All of a log file; None when it is not there."""
+        """The mapped contents of a log file; None when it does not exist."""
         if file not in self._contents and not self.open(file):
             return None
         return self._contents[file]
 
     def is_known_readable(self, file: int, log: pa.Buffer, start: int, length: int) -> bool:
-        """Whether these bytes were readable the last time that somebody looked."""
+        """Whether the last check found these bytes readable."""
         known = self._readable.get(file)
         return (
             known is not None
@@ -103,7 +105,7 @@ class LogFolder:
         return self._contents.get(file) is log
 
     def is_readable(self, file: int, log: pa.Buffer, start: int, length: int) -> bool:
-        """Whether the disk can read these bytes of a log file's contents, as far as it has them."""
+        """Whether the disk can read these bytes of a log file, as far as the file goes."""
         if self.is_known_readable(file, log, start, length):
             return True
         end = min(start + length, log.size)
@@ -116,24 +118,24 @@ class LogFolder:
         if is_readable(log.slice(first, behind - first)):
             self._readable[file] = first, behind
             return True
-        return is_readable(log.slice(start, end - start))  # nobody may have written behind
+        return is_readable(log.slice(start, end - start))  # only the bytes behind may be bad
 
     def sizes(self) -> dict[int, int]:
-        """The sizes in bytes of the log files that there are now, by first LSN."""
+        """The current log files by first LSN, with their sizes in bytes."""
         self.look_again()
         logs = ((file, self.contents(file)) for file in self.first_lsns)
         return {file: log.size for file, log in logs if log is not None}
 
     def resized(self) -> dict[int, int]:
-        """The sizes of the log files that don't have the size they were made with."""
+        """The log files whose size was changed from outside, with their sizes."""
         return {file: size for file, size in self.sizes().items() if size != self.file_bytes}
 
     def add(self, file: int) -> LogFile:
-        """A new file, for the frame with this LSN."""
+        """Create the log file that begins with the frame of this LSN."""
         with self._hint.rolling(file):
             name = paths.log_file(file)
             made = self._disk.open_log(name, self.file_bytes, create=True)
-            if made.contents().size < self.file_bytes:  # somebody cut it; it has no frame
+            if made.contents().size < self.file_bytes:  # it was cut from outside; it has no frame
                 self._disk.replace_log(name, self.file_bytes, ())
         self.look_again()
         opened = self.open(file)
@@ -143,9 +145,9 @@ class LogFolder:
     def replace(
         self, lsn: int, fresh: Iterable[tuple[int, list[bytes]]], old: Iterable[int] = ()
     ) -> None:
-        """Have files begin with these bytes, synced, then others gone, in this order.
+        """Create `fresh` files with these first bytes, synced, then remove `old` ones, in order.
 
-        The page tells of it as of this LSN.
+        The hint page notes the change at LSN `lsn`.
         """
         with self._hint.rolling(lsn):
             for first, frames in fresh:

@@ -1,4 +1,4 @@
-"""A log on a disk as one handle has it open: what all that reads and writes it is made of."""
+"""The parts of one handle's log on a disk that its readers and writers share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmq_storage.objects.disk import Disk
 
 @dataclass(frozen=True, slots=True)
 class LogOnDisk:
-    """The place of a log, its hint page, and what mends it."""
+    """The disk of a log, its hint page, and what mends it."""
 
     disk: Disk
     identity: Identity
@@ -24,9 +24,9 @@ class LogOnDisk:
     environment: Environment
 
     def new_journal(self) -> Journal:
-        """The files of the log, opened once more: for one who goes through them alone."""
+        """The files of the log, opened separately for one reader."""
         return Journal(self.disk, self.identity, self.hint)
 
     def new_replica(self, *, indexed: bool) -> Replica:
-        """A replica at the newest checkpoint; it knows where records are if it is `indexed`."""
+        """A replica at the newest checkpoint; if `indexed`, it knows where records are."""
         return Replica(self.disk, self.new_journal(), indexed=indexed)

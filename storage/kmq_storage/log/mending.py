@@ -1,9 +1,10 @@
-"""Mending the log: after a start of the machine, or when a sync failed.
+"""Mending the log, after a reboot or a failed sync.
 
-- Written frames are given up, or written again, only under both locks, sync before append: while
-  somebody syncs, no LSN is given out again.
+- Written frames are given up or rewritten only under both locks, taken in the order sync, append.
+  So no LSN is given out a second time while a process syncs.
 - A file whose sync failed is never synced again; see `rewriting`.
-- Who can't have the append lock does not know whether its commit will be stored.
+- A thread that can't get the append lock to mend the log does not know whether its commit will
+  be stored (CommitOutcomeUnknownError).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kmq_storage.objects.disk import Disk
 
 
 class Mending:
-    """Knows whether the log must be mended, and does it, for one process."""
+    """Finds out whether the log must be mended, and mends it."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Mending:
         self._sync_lock = sync_lock
 
     def goes_on(self) -> bool:
-        """Whether a sync failed, or may be failing now, and frames are about to be rewritten."""
+        """Whether frames may be rewritten soon: a sync failed, or may be failing just now."""
         with self._sync_lock.given_back:
             if self._hint.sync_failed or not self._sync_lock.try_acquire():
                 return True
@@ -50,23 +51,23 @@ class Mending:
         return self._hint.sync_failed
 
     def explains(self, state: StoreState) -> bool:
-        """Whether what looks like damage is a failed sync that is about to be repaired."""
+        """Whether apparent damage in a state comes from a failed sync that will be mended soon."""
         found = [*state.damage[-1:], *filter(None, [state.broken])]
         synced = (self._hint.synced or 0) if found else 0
         return any(damage.last_lsn > synced for damage in found) and self.goes_on()
 
     def mend(self) -> None:
-        """Recover the log, or write again what a failed sync left out, if the page asks for it."""
+        """Recover the log or rewrite frames after a failed sync, where the hint page asks."""
         sync, append = self._sync_lock, self._append_lock
         with sync.given_back, sync, append.given_back, append:
             mend_if_asked(self._disk, self._journal, self._hint)
 
-    # --- for who holds the sync lock ----------------------------------------------------
+    # --- only under the sync lock -------------------------------------------------------
 
     def recover_up_to(self, lsn: int) -> None:
-        """Find the log's end, and bring all of it to disk, unless the page knows this commit.
+        """Recover the log unless the hint page has this commit as written.
 
-        UnavailableError when it was lost.
+        UnavailableError when the commit was lost.
         """
 
         def recover_if_needed() -> None:
@@ -78,11 +79,11 @@ class Mending:
             raise lost_commit(self._disk.url, lsn)
 
     def write_again(self, synced: int, cause: str) -> None:
-        """Write again what a failed sync left out, unless somebody did."""
+        """Rewrite the frames after `synced` after a failed sync, unless another process did."""
 
         def repair_if_needed() -> None:
             if self._hint.valid and not self._hint.sync_failed:
-                return  # a recovery did it meanwhile
+                return  # another process mended the log meanwhile
             try:
                 finish_sync(self._disk, self._journal, self._hint)
             except OSError as error:
@@ -95,7 +96,10 @@ class Mending:
         self._appending(repair_if_needed)
 
     def _appending(self, act: Callable[[], None]) -> None:
-        """Act under the append lock; not as a `with`, whose generator an interruption leaves."""
+        """Call `act` under the append lock.
+
+        This is no context manager made of a generator, which an interruption could leave early.
+        """
         try:
             with self._append_lock.given_back, self._append_lock:
                 act()

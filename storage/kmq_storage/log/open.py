@@ -1,4 +1,4 @@
-"""Opening a store: its place and identity, and which commit log it has."""
+"""Opening a store: its files, its identity, and the commit log for the kind of place."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def open_place(
     storage_options: Mapping[str, Any] | None = None,
     environment: Environment = SYSTEM,
 ) -> tuple[Disk | BucketFiles, Identity]:
-    """Where a store is, with all that it shares with others, and its identity.
+    """The files of a store, with those that a clone shares with other stores, and its identity.
 
-    NotFoundError when there is none and `create` makes none; a clone that was made read-only is
-    read-only however it is opened. InvalidRequestError when its files were copied here as they are,
-    from a disk to a bucket or back: nobody would look where its commits stand.
+    A clone that was made read-only opens read-only in any case. NotFoundError when there is no
+    store and `create` is False. InvalidRequestError when the files were copied as they are from a
+    disk to a bucket or back: the commits have other names there and would not be found.
     """
     files = open_files(url, read_only=read_only, storage_options=storage_options)
     identity = open_identity(files, environment, create=create)
@@ -49,7 +49,7 @@ def open_place(
 
 
 def with_shared(files: Disk | BucketFiles, identity: Identity) -> Disk | BucketFiles:
-    """The place of a store with what it reads of others; InvalidRequestError when that is away."""
+    """The files of a store with those it shares; InvalidRequestError when they are elsewhere."""
     if not identity.origins:
         return files
     if is_disk(files):
@@ -62,7 +62,10 @@ def with_shared(files: Disk | BucketFiles, identity: Identity) -> Disk | BucketF
 
 
 def _check_not_brought(files: Disk | BucketFiles, identity: Identity) -> None:
-    """kmq.json tells where a store was made: elsewhere its log would seem to be empty."""
+    """InvalidRequestError for a store that was moved as files between a disk and a bucket.
+
+    kmq.json tells which of both it was made in. In the other one, its log would look empty.
+    """
     on_disk, made_on_disk = is_disk(files), identity.bucket is None
     if on_disk == made_on_disk:
         return
@@ -90,22 +93,22 @@ def open_commit_log(
     *,
     durable: bool = True,
 ) -> CommitLog:
-    """A handle on the commit log of the store in this place."""
+    """A handle on the commit log of the store with these files."""
     if is_disk(files):
         return LocalLog(files, identity, environment, durable=durable)
-    from kmq_storage.log.bucket_log import BucketLog  # only then: imports take their time
+    from kmq_storage.log.bucket_log import BucketLog  # only when needed: the import takes long
 
     return BucketLog(files, identity, environment, durable=durable)
 
 
 def is_disk(files: Files) -> TypeIs[Disk]:
-    """Whether a store is in a folder, or in memory: its log is in files."""
+    """Whether a store is in a folder or in memory, so that its log is in files."""
     return hasattr(files, "open_log")
 
 
 def bucket_files(files: Files) -> BucketFiles:
-    """The place of a store that is not in a folder."""
-    from kmq_storage.objects.bucket_files import BucketFiles  # only then
+    """The same files, for a store in a bucket."""
+    from kmq_storage.objects.bucket_files import BucketFiles  # only when needed
 
     assert isinstance(files, BucketFiles), "a store is on a disk or in a bucket"
     return files

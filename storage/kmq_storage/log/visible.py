@@ -1,4 +1,4 @@
-"""What readers of a store on a disk see: what is on it, or, for `durability="os"`, written."""
+"""The visible end of a log on a disk: durable commits, or with `durability="os"` all written."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmq_storage.log.state import StoreState
 
 
 class VisibleReplica:
-    """A replica that goes as far as commits are visible; one thread at a time uses it."""
+    """A replica that follows the log up to the last visible commit; for one thread at a time."""
 
     def __init__(self, log: LogOnDisk, sync: GroupSync, *, durable: bool) -> None:
         self._log = log
@@ -28,16 +28,17 @@ class VisibleReplica:
     def start(self) -> None:
         """Begin anew at the newest checkpoint."""
         self._losses = self._hint.losses
-        #: Where the log was judged to end without the page's word, and whether bytes stand there.
+        #: Without a hint page: the place where the log was found to end, and whether there are
+        #: bytes behind it.
         self._judged: tuple[Cursor, bool] | None = None
         self._looked_beyond = False
-        due = self._log.environment.monotonic() + limits.REBASE_SECONDS  # however long this takes
+        due = self._log.environment.monotonic() + limits.REBASE_SECONDS  # from before the reading
         self._replica = self._log.new_replica(indexed=True)
         self.state.rebase_time = due
 
     @property
     def state(self) -> StoreState:
-        """What was read so far."""
+        """The state at the last commit that was read."""
         return self._replica.state
 
     @property
@@ -53,8 +54,8 @@ class VisibleReplica:
             self.start()
         written = self._hint.written
         if written is None and not self._disk.read_only:
-            self.make_visible()  # the page was damaged just now
-        elif written is None:  # read-only after a start of the machine: frames prove themselves
+            self.make_visible()  # the page was damaged meanwhile
+        elif written is None:  # read-only after a reboot: only the frames tell how far the log goes
             self._advance_blindly()
         elif written > self.lsn:
             if self._durable and self._disk.read_only:
@@ -66,7 +67,7 @@ class VisibleReplica:
                 self._replica.advance(written, written)
 
     def _is_durable(self, written: int) -> bool:
-        """Bring the log to disk up to this commit; False when it was lost: nobody was promised it.
+        """Sync the log up to this commit; False when it was lost before it was acknowledged.
 
         UnavailableError when the disk fails.
         """
@@ -79,19 +80,19 @@ class VisibleReplica:
         return True
 
     def make_sure(self) -> None:
-        """Read again what may be gone: frames were lost to a failed sync while they were read."""
+        """Read again when a failed sync lost frames while they were read."""
         while self._hint.losses != self._losses:
             self.make_visible()
 
     def rehearse(self) -> None:
-        """Read the last frame once more, and do nothing with it."""
+        """Read the last frame again and discard it, to warm the processor's caches."""
         self._replica.rehearse()
 
     def look_beyond(self, show_written: Callable[[], None]) -> None:
-        """See what is written behind the end that the hint page tells; once after each start.
+        """Look once after each start for frames behind the end that the hint page tells.
 
-        The page of a file system that went down, and came back without a start of the machine, is
-        older than the log. Else a writer is at it just now, or died.
+        The page is older than the log when the file system failed and came back without a reboot.
+        Otherwise, a writer is just writing there, or has died.
         """
         if self._looked_beyond:
             return
@@ -107,7 +108,7 @@ class VisibleReplica:
     def _has_more(self) -> bool:
         try:
             return self._replica.journal.has_bytes_behind(self._replica.cursor)
-        except CollectedError:  # meanwhile: the next refresh goes on from a checkpoint
+        except CollectedError:  # the next refresh goes on from a checkpoint
             return False
 
     def _advance_blindly(self) -> None:
@@ -115,7 +116,7 @@ class VisibleReplica:
             try:
                 self._advance_to_proven_end()
                 break
-            except CollectedError:  # while its end was looked for: from a newer checkpoint
+            except CollectedError:  # collected meanwhile: begin at a newer checkpoint
                 self.start()
         if self._durable and self._sync.sync_read_only(self.lsn, self._replica.durable) < self.lsn:
             raise UnavailableError(
@@ -125,7 +126,7 @@ class VisibleReplica:
             )
 
     def _advance_to_proven_end(self) -> None:
-        """Read frames while they are whole, and behind damage that later ones show to be some."""
+        """Read all whole frames; go on behind damage where later frames prove that it is damage."""
         replica = self._replica
         replica.advance(self._hint.mark)
         if replica.state.broken is None and (known := self._known_beyond()) > self.lsn:
@@ -134,9 +135,10 @@ class VisibleReplica:
             replica.advance(self.lsn + 1)
 
     def _known_beyond(self) -> int:
-        """Up to which commit the log is damaged where it seems to end; 0 when it just ends there.
+        """The last commit of a damaged range at the log's apparent end; 0 if the log ends there.
 
-        To look for later frames takes long: once, and then only where bytes are no frame.
+        Searching for later frames takes long. It is done once, and again only when there are bytes
+        at a new place that are no frame.
         """
         journal, cursor = self._replica.journal, self._replica.cursor
         here = (cursor, journal.has_bytes_at(cursor))

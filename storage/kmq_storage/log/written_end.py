@@ -1,14 +1,15 @@
-"""The end of a log on a disk, where commits are written: reach it, make it clean, write there.
+"""The end of a log on a disk: reach it, make it clean, and write the next commit there.
 
-- Nobody writes but under the append lock, with a replica that has read every frame before.
-- That it names staged files which are not on disk is noted on the page before a frame is written,
-  then it is written, then shown, then applied here. What is shown is whole.
-- Behind the last frame that was shown stands what a writer left that died. Frames that prove
-  themselves whole are taken over; the rest is a torn tail, and cut. What was shown or acknowledged
-  and does not prove itself is damage: nothing is written behind it. So it is where later frames
-  tell that it was on disk: then the page is of an earlier moment, and recovery finds the end.
-- `Hint.losses` grows whenever written frames are given up after a failed sync. Who began under
-  another count may have read what is gone, and begins anew.
+- **Writing** needs the append lock and a replica that has read every earlier frame. The order of
+  steps is: note on the hint page whether the frame names unsynced staged files, write the frame,
+  show it on the page, apply it here. So a frame that is shown is always whole.
+- **Bytes behind the last shown frame** were left by a writer that died. Whole frames among them
+  are taken over. The rest is a torn tail and is cut.
+- **A shown or acknowledged frame that is invalid** is damage: nothing is written behind it.
+- **An invalid frame that later frames prove to have been on disk** means that the page is
+  outdated. Recovery then finds the end.
+- **`Hint.losses`** changes whenever written frames are given up after a failed sync. A replica
+  that began under another value may have read lost frames, so it begins anew.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.recovery import look_beyond
 from kmq_storage.log.state import StoreState
 
-#: Reading so many commits of others takes no longer than writing one.
+#: Reading this many commits of others takes no longer than writing one.
 _FEW_COMMITS = 32
 
 
 class WrittenEnd:
-    """A replica that goes as far as frames are written; one thread at a time uses it."""
+    """A replica that follows the log up to the last written frame; for one thread at a time."""
 
     def __init__(self, log: LogOnDisk, append_lock: AppendLock) -> None:
         self._log = log
@@ -48,40 +49,40 @@ class WrittenEnd:
 
     def _start(self) -> None:
         """Begin anew at the newest checkpoint."""
-        #: The count of losses under which it began.
+        #: `Hint.losses` when this replica began.
         self.losses = self._hint.losses
-        #: Whether a blank place was seen to be the end, with nothing behind it.
+        #: Whether the end was checked once to have nothing behind it.
         self._looked_beyond = False
         self._replica = self._log.new_replica(indexed=False)
 
     def close(self) -> None:
-        """Let go of files, maps and locks: frames of an error that is kept have this object."""
+        """Drop files, maps and locks, as the traceback of a kept error may keep this object."""
         gone: Any = Closed()
         self._log = self._hint = self._append_lock = self._replica = gone
 
     @property
     def given_back(self) -> GivenBack:
-        """Around each block that holds it."""
+        """A guard to put around each block that holds the append lock."""
         return self._append_lock.given_back
 
     @property
     def state(self) -> StoreState:
-        """What was read so far; it knows no chunks."""
+        """The state at the cursor; it has no offset index."""
         return self._replica.state
 
     @property
     def cursor(self) -> Cursor:
-        """Where the next commit is written, as far as was read."""
+        """The place after the last frame that was read."""
         return self._replica.cursor
 
     @property
     def journal(self) -> Journal:
-        """The log's files."""
+        """The files of the log."""
         return self._replica.journal
 
     @property
     def is_near(self) -> bool:
-        """Whether a commit would not wait: nobody else is at it, and there is little to read."""
+        """Whether a commit could be written at once: the lock is free and little is to be read."""
         written = self._hint.written
         if written is None or written - self.cursor.lsn > _FEW_COMMITS:
             return False
@@ -90,9 +91,9 @@ class WrittenEnd:
     # --- reaching it --------------------------------------------------------------------
 
     def __enter__(self) -> None:
-        """Hold the append lock, with all read that is written, and a clean end behind it.
+        """Take the append lock, read every written frame, and make the end clean.
 
-        Most of the way is gone before the lock is taken, so that it is held for microseconds.
+        Most frames are read before the lock is taken, so it is held for microseconds only.
         """
         with translated(self._log.disk.url):
             while not self._try_reach():
@@ -116,15 +117,15 @@ class WrittenEnd:
             raise unavailable(error, self._log.disk.url) from error
 
     def follow(self) -> bool:
-        """Read finished frames of others, without a lock; False when the end can't be known so."""
+        """Read shown frames of others without a lock; False when that did not reach the end."""
         written = self._hint.written
         if written is None or self._hint.losses != self.losses:
             return False
         return self._replica.follow(written)
 
     def show(self) -> None:
-        """Take over whole frames that nobody was shown, unless somebody is writing just now."""
-        with suppress(OSError), self.given_back:  # a full disk is no reason to read nothing
+        """Show whole frames of a writer that died before showing them, unless one is writing."""
+        with suppress(OSError), self.given_back:  # reading must go on when the disk is full
             self.follow()
             if self._append_lock.try_acquire():
                 try:
@@ -133,7 +134,7 @@ class WrittenEnd:
                     self._append_lock.release()
 
     def _is_reached(self) -> bool:
-        """Whether all is read, and nothing stands behind it; quickly told."""
+        """A quick check whether everything is read and the end is clean."""
         return (
             self._looked_beyond
             and self._hint.is_quiet_at(self.cursor.lsn, self.losses)
@@ -143,9 +144,9 @@ class WrittenEnd:
         )
 
     def _catch_up(self) -> bool:
-        """Read to the end, and make it clean.
+        """Read to the end, and make it clean; under the append lock.
 
-        False when the log must be mended first: whoever should write again may have died.
+        False when the log must be mended first, for example after a failed sync whose process died.
         """
         if not self._hint.valid or self._hint.sync_failed:
             return False
@@ -153,23 +154,23 @@ class WrittenEnd:
             self._start()
         self._advance()
         if self._has_more():
-            # What is cut is decided by a look at the whole log, never by a remembered place.
+            # Whether to cut is decided by reading the log anew, never by a remembered place.
             self._start()
             self._advance()
             if self._has_more():
                 self._cut()
         self._looked_beyond = True
-        return self._hint.valid  # else the page was damaged just now
+        return self._hint.valid  # it may have been damaged meanwhile
 
     def _has_more(self) -> bool:
-        """Whether something stands at the end, or, looked up once, anywhere behind it."""
+        """Whether there are bytes at the end; the first time, also anywhere behind it."""
         if self._looked_beyond:
             return self.journal.has_bytes_at(self.cursor)
         return self.journal.has_bytes_behind(self.cursor)
 
     def _cut(self) -> None:
         durable, _ = look_beyond(self.journal, self.cursor)
-        if durable > self.cursor.lsn:  # the page is of an earlier moment, and this no torn tail
+        if durable > self.cursor.lsn:  # the page is outdated, and this is no torn tail
             self._hint.distrust()
         else:
             self.journal.cut(self.cursor)
@@ -181,7 +182,7 @@ class WrittenEnd:
             self._start()
             raise rewriting_goes_on(self._log.disk.url)
         if self.cursor.lsn > written:
-            # Whole frames of a writer that died before it could show them.
+            # A writer died after it wrote whole frames and before it showed them.
             self._hint.publish_written(self.cursor.lsn)
         if self.state.broken is not None:
             raise broken_end(self.state.broken)
@@ -189,14 +190,13 @@ class WrittenEnd:
     # --- writing there ------------------------------------------------------------------
 
     def write(self, commit: Framed, *, synced: bool) -> Cursor:
-        """Write one commit, and show it; where the next one goes. Only in a block that
-        holds the lock.
+        """Write one commit and show it; returns the place after it. Only in a `with` block.
 
-        Unless the files that it names are `synced`, a sync of the log must bring them to disk.
+        Unless the staged files that it names are `synced`, the log's next sync must sync them.
         """
         after = self.cursor
         assert self._is_held, "a commit is written under the append lock"
-        if not synced:  # before, should this process die in between
+        if not synced:  # noted first, as this process may die before it shows the frame
             self._hint.note_staged_unsynced(after.lsn + 1)
         stamp = Stamp(
             after.next_time(self._log.environment.now_us()),
@@ -209,10 +209,10 @@ class WrittenEnd:
         end = Cursor(
             after.lsn + 1, chain_of(stamp.nonce), stamp.time, here.file, here.position + length
         )
-        self._hint.publish_written(end.lsn)  # now, since readers need as long to wake up
+        self._hint.publish_written(end.lsn)  # before applying it here: waking readers takes long
         try:
             self._replica.applied(end, commit.entries, here.position)
-        except BaseException:  # interrupted: what is half applied must not be used
+        except BaseException:  # interrupted: a half applied state must not be used
             self._start()
             raise
         return end
