@@ -1,11 +1,11 @@
-"""Binding: checking a commit against the state it will follow, and giving it its offsets.
+"""Binding: check a commit against the state that it will follow, and give it its offsets.
 
-Pure: state and units in, entries or an error out. It runs under the append lock on a state
-that has every earlier commit, so what it decides is what every reader will see.
+Binding is pure: a state and units go in, entries or an error come out. It runs under the append
+lock, on a state with every earlier commit, so its decisions hold for every reader.
 
-What is stored once is decided here, too: the sequence of a producer and the batch number of an
-application stand in the same commit as what they are about, and are compared with the last ones
-that the log knows. A commit has one of each at most, since it is compared with what is before it.
+It also makes storing idempotent. The sequence of a producer, or the batch number of an application,
+is in the same commit as the records, and is compared with the last one in the log. A commit has
+at most one of each, because it is compared only with earlier commits.
 """
 
 from __future__ import annotations
@@ -82,21 +82,22 @@ from kmq_storage.log.uniq_binding import StoredBeforeError, bound_uniqs, check_u
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Entries that are accepted or refused together, and the batches inside the frame."""
+    """Entries that are accepted or refused together, and their inline record batches."""
 
     entries: tuple[Entry, ...]
     #: One Arrow message per RecordsEntry that is not staged, in the same order.
     bodies: tuple[pa.Buffer, ...] = ()
-    #: Whether the files that the entries name are on disk already.
+    #: Whether the files that the entries name are already on disk.
     synced: bool = True
-    #: Whether the log names those files already; else they must not be condemned.
+    #: Whether the log already names those files; new files must not be condemned.
     known: bool = False
-    #: Where a partition ends behind which its segments and gaps come; None: in place of others.
+    #: For segments and gaps that follow the end of their partition: the end that they were planned
+    #: for. None when they replace what is there.
     goes_on_at: int | None = None
 
 
 class RefusedError(Exception):
-    """One unit of a commit can't be bound; the others could."""
+    """One unit of a commit can't be bound; the commit may be tried again without it."""
 
     def __init__(self, unit: int, cause: KmqError) -> None:
         super().__init__(str(cause))
@@ -105,17 +106,17 @@ class RefusedError(Exception):
 
 
 class DuplicateCommitError(Exception):
-    """The same producer sequence or batch id is stored already, in this commit."""
+    """The producer sequence or batch id of a unit was stored before, in commit `lsn`."""
 
     def __init__(self, lsn: int, unit: int = 0) -> None:
         super().__init__(f"already stored in commit {lsn}")
         self.lsn = lsn
-        #: Which unit of those that were to be committed.
+        #: The number of that unit.
         self.unit = unit
 
 
 def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
-    """The entries of a commit with their offsets; RefusedError or DuplicateCommitError."""
+    """The entries of a commit, with offsets; RefusedError or DuplicateCommitError."""
     binding = _Binding(state)
     bound: list[Entry] = []
     for number, unit in enumerate(units):
@@ -135,25 +136,31 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
 
 
 class _Binding:
-    """The rules per kind of entry, with the offsets that this commit has given out so far."""
+    """The rules for each kind of entry, and what the commit's earlier entries changed."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state
+        #: The end of each partition after the earlier entries.
         self._ends: dict[tuple[bytes, int], int] = {}
+        #: Records that the earlier entries add to each topic, less those that they free.
         self._added: dict[bytes, int] = {}
+        #: Kinds and names of earlier entries of which a commit may have only one.
         self._identities: set[tuple[type, str]] = set()
         self._unit = Unit(())
-        #: The topics that have room for all of the unit.
+        #: The topics that were found to have room for the whole unit.
         self._fitting: set[bytes] = set()
-        #: The first offset that a unit got in each partition.
+        #: The first offset that the unit got in each partition.
         self._bases: dict[tuple[bytes, int], int] = {}
-        #: What is to be stored once, by topic and digest.
+        #: Topic and digest of each `uniq` in the commit.
         self._uniqs: set[bytes] = set()
-        #: The lanes that an earlier unit changes.
+        #: The lanes that earlier units change.
         self._turns: dict[tuple[bytes, int], int] = {}
 
     def check_own(self, units: Sequence[Unit]) -> None:
-        """DuplicateCommitError when what is stored before is this very commit."""
+        """DuplicateCommitError when this very commit was stored before.
+
+        Its `uniq` texts are then known, too, but the duplicate is the better answer.
+        """
         for number, unit in enumerate(units):
             for entry in unit.entries:
                 if isinstance(entry, ProducerEntry):
@@ -164,7 +171,7 @@ class _Binding:
                         raise
 
     def begin_unit(self, unit: Unit) -> None:
-        """What comes now is accepted or refused together."""
+        """Begin a unit: its entries are accepted or refused together."""
         self._unit = unit
         self._fitting = set()
         self._bases = {}
@@ -173,7 +180,7 @@ class _Binding:
                 self._added[entry.queue_id] = self._added.get(entry.queue_id, 0) - freed
 
     def check_files(self, entries: Sequence[Entry]) -> None:
-        """ConflictError when a file may have been deleted before a commit could name it."""
+        """ConflictError for files so old that collection may have deleted them as unnamed."""
         condemned = self._state.condemned
         for entry in entries:
             file_id = named_file(entry)
@@ -233,7 +240,7 @@ class _Binding:
             case TurnEntry():
                 self._turn(entry)
             case CondemnEntry():
-                pass  # a later word of it raises the bound, an earlier one changes nothing
+                pass  # the highest bound holds, so any order of these entries is right
             case _:
                 assert_never(entry)
         return entry
@@ -258,7 +265,7 @@ class _Binding:
         return entry.bound(base)
 
     def _check_capacity(self, topic: Topic) -> None:
-        """QueueFullError unless all that the unit has for a topic fits."""
+        """QueueFullError unless all records that the unit has for a topic fit."""
         capacity = topic.settings.capacity
         if topic.id in self._fitting or (capacity is None and not self._state.queues):
             return
@@ -268,7 +275,7 @@ class _Binding:
         try:
             self._check_room(topic, capacity, rows)
         except QueueFullError:
-            for entry in self._unit.entries:  # what is stored before needs no room
+            for entry in self._unit.entries:  # a record stored before needs no room
                 if isinstance(entry, UniqEntry) and entry.topic_id == topic.id:
                     check_uniqs(self._state, entry, self._uniqs)
             raise
@@ -347,7 +354,10 @@ class _Binding:
 
     @staticmethod
     def _check_schemas(known: Topic, entry: TopicEntry) -> None:
-        """Versions of a schema are only added: batches refer to them by number."""
+        """ConflictError unless versions of the schema are only added.
+
+        Stored batches refer to versions by number, so known versions must stay.
+        """
         schemas = tuple(entry.settings.get("schemas", ()))
         if schemas[: len(known.settings.schemas)] != known.settings.schemas:
             raise ConflictError(
@@ -370,7 +380,7 @@ class _Binding:
             )
 
     def _turn(self, entry: TurnEntry) -> None:
-        """ConflictError when somebody was faster, in a commit that is named or in this one."""
+        """ConflictError when another writer changed the lane first, maybe in this commit."""
         topic, lane = self._live_topic(entry.topic_id), (entry.topic_id, entry.lane)
         last = self._turns.get(lane, topic.turns.get(entry.lane, 0))
         if last > entry.seen:
@@ -386,5 +396,5 @@ class _Binding:
 
 
 def _fits(entry: SegmentEntry, end: int) -> bool:
-    """A segment stands in place of records that are there, or follows them: a copied one."""
+    """Whether a segment replaces existing records, or, copied from a store, follows them."""
     return entry.end_offset <= end or end in (0, entry.base_offset)

@@ -1,4 +1,4 @@
-"""From the errors of disks to those of kmq: in one place, whatever was being done."""
+"""Translation of errors of a disk or bucket, and of damage, into kmq's errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kmq_storage.objects.files import Files
 
 
 def check_writable(files: Files) -> None:
-    """IllegalStateError for a store that was opened read-only, or is a read-only clone."""
+    """IllegalStateError when the store was opened read-only or is a read-only clone."""
     if files.read_only:
         raise IllegalStateError(
             f"store {files.url} was opened read-only, or cloned so; open it for writing, or clone "
@@ -30,18 +30,19 @@ def check_writable(files: Files) -> None:
 
 
 def is_of_the_disk(error: BaseException) -> TypeGuard[OSError]:
-    """Whether a disk or a bucket failed; other errors are nobody's to translate.
+    """Whether an error is a failure of a disk or bucket; only these are translated.
 
-    A timeout of kmq is an OSError too, and so is what the handler of an alarm likes to raise.
+    Two other kinds of OSError are not: kmq's own timeouts, and a bare TimeoutError, which the
+    handler of an alarm signal often raises.
     """
     alarm = type(error) is TimeoutError and error.errno is None
     return isinstance(error, OSError) and not isinstance(error, KmqError) and not alarm
 
 
 def unavailable(error: OSError, url: str) -> UnavailableError:
-    """What a failed read or write means for a commit: nothing of it is stored.
+    """The error for a failed read or write: nothing of the commit is stored.
 
-    Whoever keeps the error, as a future does, keeps no file open by the frames it came through.
+    The traceback's frames are cleared, so that an error kept by a future keeps no file open.
     """
     clear_frames(error.__traceback__)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -59,7 +60,7 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
 
 
 def broken_end(damage: LogDamage) -> CorruptionError:
-    """Commits that can't be read, and none behind them: nobody knows the next offsets."""
+    """The error for damage at the end of the log: the next offsets are unknown."""
     return CorruptionError(
         f"commit {damage.first_lsn} in {damage.file} is damaged ({damage.reason}); nothing is "
         "written behind it: put it back from a copy, or give it up by `kmq repair --drop-damaged`",
@@ -69,7 +70,7 @@ def broken_end(damage: LogDamage) -> CorruptionError:
 
 
 def lost_commit(url: str, lsn: int) -> UnavailableError:
-    """A written commit is gone for certain."""
+    """The error for a written commit that is certainly lost."""
     return UnavailableError(
         f"the disk of store {url} lost commit {lsn} when a sync failed; it is not stored, send "
         "again",
@@ -79,14 +80,14 @@ def lost_commit(url: str, lsn: int) -> UnavailableError:
 
 
 def unknown_commit(url: str, lsn: int) -> CommitOutcomeUnknownError:
-    """A written commit may be gone."""
+    """The error for a written commit that may be lost."""
     return CommitOutcomeUnknownError(
         f"a failed sync changed the log of store {url}; commit {lsn} may be lost", lsn=lsn
     )
 
 
 def rewriting_goes_on(url: str) -> UnavailableError:
-    """What looks like damage is being repaired."""
+    """The error for apparent damage while frames are rewritten after a failed sync."""
     return UnavailableError(
         f"a sync of store {url} failed, and commits that were not on disk are written again; "
         "nothing was written, try again",
@@ -96,7 +97,7 @@ def rewriting_goes_on(url: str) -> UnavailableError:
 
 @dataclass(frozen=True, slots=True)
 class translated:  # noqa: N801 - used like contextlib's
-    """Raise UnavailableError for an OSError of the block."""
+    """A block whose OSErrors become UnavailableError."""
 
     url: str
 
@@ -109,7 +110,7 @@ class translated:  # noqa: N801 - used like contextlib's
 
 
 def collected(url: str, lsn: int, first: int) -> OffsetOutOfRangeError:
-    """The error for a commit that the log doesn't reach back to."""
+    """The error for a commit that was collected."""
     return OffsetOutOfRangeError(
         f"commit {lsn} of store {url} was collected; the log begins at commit {first}",
         lsn=lsn,
@@ -118,7 +119,7 @@ def collected(url: str, lsn: int, first: int) -> OffsetOutOfRangeError:
 
 
 def damaged_commit(file: str, lsn: int, reason: str) -> CorruptionError:
-    """A commit that can't be read where the next one should stand."""
+    """The error for a commit that can't be read."""
     return CorruptionError(
         f"commit {lsn} in {file} is damaged ({reason}); put the file back from a copy, or repair "
         "the store",

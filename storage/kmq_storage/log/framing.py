@@ -1,4 +1,4 @@
-"""From bound entries to the frame that is written: the last step of a commit, under the lock."""
+"""Framing: from the bound entries of a commit to the bytes of its frame, under the append lock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a frame says of its writing."""
+    """The facts about its writing that a frame's header holds."""
 
     #: UTC microseconds.
     time: int
@@ -28,7 +28,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Framed:
-    """A commit with every batch at its place."""
+    """A commit whose batches have their positions in the frame."""
 
     entries: list[Entry]
     directory: bytes
@@ -36,7 +36,7 @@ class Framed:
     placed: BodyLayout
 
     def frame(self, after: Cursor, stamp: Stamp, seed: int) -> list[bytes | pa.Buffer]:
-        """The buffers of the frame that follows this place in the log."""
+        """The buffers of the frame, for the place `after` in the log."""
         header = FrameHeader(
             after.lsn + 1,
             self.placed.length,
@@ -53,9 +53,10 @@ class Framed:
 
 
 def framed(entries: Sequence[Entry], bodies: Sequence[pa.Buffer]) -> Framed:
-    """Place the batches of a commit inside its frame.
+    """Give the inline batches of a commit their positions in the frame, and encode its entries.
 
-    Where they stand depends on how long the directory is; no entry is encoded for that alone.
+    The positions depend on the directory's length, which is known before the entries of inline
+    batches are encoded, because these have a fixed length.
     """
     at_places, parts, inline = list(entries), [], []
     length = 0

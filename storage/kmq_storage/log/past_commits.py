@@ -1,4 +1,4 @@
-"""Commits read again from their frames: what a handle tells of the past, not of its state."""
+"""Reading past commits from their frames, independent of a handle's state."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from kmq_storage.model import Commit, to_datetime
 
 
 class PastCommits:
-    """The frames of one store's log, from an LSN on."""
+    """Reads commits of one store's log by LSN."""
 
     def __init__(self, log: LogOnDisk) -> None:
         self._log = log
         self._url = log.disk.url
 
     def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
-        """The commits from an LSN (None: the first that is still in the log) to a state's.
+        """The commits from LSN `start`, or from the first in the log, up to the state's last one.
 
-        CorruptionError behind the last one when more was acknowledged.
+        CorruptionError after the last one when more commits were acknowledged.
         """
         first = self._log.new_journal().folder.first_lsn()
         if start is not None and start < first and first > 1:
@@ -44,10 +44,10 @@ class PastCommits:
             raise damaged_commit(broken.file, broken.first_lsn, broken.reason)
 
     def written(self, lsn: int, losses: int) -> WrittenCommit:
-        """A commit that was written when so many losses were known, whether it is on disk or not.
+        """The commit with this LSN, durable or not; `losses` is `Hint.losses` when it was written.
 
-        CommitOutcomeUnknownError when frames were lost since, OffsetOutOfRangeError when it was
-        collected: then it was on disk.
+        CommitOutcomeUnknownError when frames were lost since. OffsetOutOfRangeError when the commit
+        was collected; it was then on disk.
         """
         frame = None
         with suppress(UnavailableError):
@@ -62,18 +62,18 @@ class PastCommits:
     def check_survived(self, commit: WrittenCommit) -> None:
         """UnavailableError when a failed sync lost this commit.
 
-        CommitOutcomeUnknownError when it was collected, or stands behind damage.
+        CommitOutcomeUnknownError when it was collected or damage hides it.
         """
         try:
             frames = self.frames(commit.lsn, commit.lsn)
             survived = any(frame.header.chain == commit.chain for frame in frames)
-        except (OffsetOutOfRangeError, CorruptionError) as error:  # another may have its number
+        except (OffsetOutOfRangeError, CorruptionError) as error:  # its LSN may be another's now
             raise unknown_commit(self._url, commit.lsn) from error
         if not survived:
             raise lost_commit(self._url, commit.lsn)
 
     def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
-        """The frames with these LSNs, both included."""
+        """The frames with LSNs `first` to `last`, both included."""
         journal = self._log.new_journal()
         cursor = journal.start_of(first)
         try:

@@ -1,7 +1,7 @@
-"""Recovery: after a start of the machine, find where the log ends and cut what was torn.
+"""Recovery: after a reboot, find where the log ends and cut a torn tail.
 
-Runs once per boot and store, under the append lock, when the hint page is not of this boot
-(or is damaged). See docs/design/commit-log.md for the crash table.
+It runs once per boot and store, under the append lock, when the hint page is not of this boot or
+is damaged. docs/design/commit-log.md has the crash table.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from kmq_storage.objects.disk import Disk
 def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
     """Bring the log to a clean end, sync it, and rebuild the hint page.
 
-    What stands before the newest checkpoint is known to be on disk.
-
-    An invalid frame above everything that is known to have been durable is a torn tail and is
-    cut. At or below it, it is damage: nothing is cut, and the mark stays so that readers
-    report it.
+    Commits before the newest checkpoint are known to be on disk. An invalid frame above the last
+    LSN that is known to have been durable is a torn tail and is cut. At or below this LSN, it is
+    damage: nothing is cut, and the LSN goes into the hint page, so that readers report the damage.
     """
     journal.folder.look_again()
     checkpoint = starting_point(disk, journal)
@@ -36,7 +34,7 @@ def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
     known = max(durable, durable_beyond, hint.synced or 0)
     if is_cut_off(disk, journal, end):
         known = max(known, end.lsn + 1)
-    elif end.lsn and not disk.exists(paths.BEGUN):  # it was begun by an older version
+    elif end.lsn and not disk.exists(paths.BEGUN):  # an older version began the log
         journal.note_begun()
     last = max(known, hint.mark)
     if end.lsn >= last:
@@ -46,7 +44,7 @@ def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
         hint.note_sync_failed(False)
         hint.rebuild(end.lsn)
         return
-    last = max(last, last_beyond)  # damage: what stands behind it counts, too
+    last = max(last, last_beyond)  # whole frames behind the damage count, too
     if _try_sync(journal, hint, staged, (start.lsn + 1, last)):
         hint.rebuild(last)
     else:
@@ -56,10 +54,10 @@ def recover(disk: Disk, journal: Journal, hint: Hint) -> None:
 def _bring_to_disk(
     journal: Journal, hint: Hint, staged: set[str], span: tuple[int, Cursor]
 ) -> None:
-    """Frames from an LSN up to the log's end, and the staged files that they name.
+    """Make frames from LSN `first` to the log's end durable, with the staged files they name.
 
-    Their files are written again, not synced: a sync may have failed before, and what was told
-    of that on the page be gone with it. Only a full disk has no room for that.
+    The files are rewritten rather than synced: an earlier sync may have failed, and the note of it
+    may be lost with the hint page. They are synced only when the disk has no room to rewrite them.
     """
     first, end = span
     try:
@@ -72,10 +70,7 @@ def _bring_to_disk(
 
 
 def mend_if_asked(disk: Disk, journal: Journal, hint: Hint) -> None:
-    """Under both locks: recover the log, or write again what a failed sync left out.
-
-    Nothing when the page asks for neither.
-    """
+    """Recover the log, or finish a failed sync, if the hint page asks for it; under both locks."""
     hint.note_unfinished_sync()
     if not hint.valid:
         recover(disk, journal, hint)
@@ -84,11 +79,11 @@ def mend_if_asked(disk: Disk, journal: Journal, hint: Hint) -> None:
 
 
 def finish_sync(disk: Disk, journal: Journal, hint: Hint) -> None:
-    """After a failed sync, under the append lock: bring what it left out to disk."""
+    """Rewrite the frames that a failed sync may have left out; under the append lock."""
     synced = hint.synced
     if synced is not None and hint.valid:
         write_again(journal, hint, synced)
-    else:  # nobody knows any more how far it was, nor, but for us, that a sync failed
+    else:  # the page is lost, and with it the synced LSN and the note that a sync failed
         hint.note_sync_failed(True)
         recover(disk, journal, hint)
 
@@ -104,9 +99,10 @@ def _try_sync(journal: Journal, hint: Hint, staged: set[str], span: tuple[int, i
 
 
 def _find_end(journal: Journal, start: Cursor) -> tuple[Cursor, int, set[str]]:
-    """Where the last whole frame ends, the highest LSN that some frame knew to be durable.
+    """Find the end of the last whole frame.
 
-    And the staged files of frames above it: they may not be on disk.
+    Returns also the highest LSN that a frame tells to be durable, and the staged files named by
+    frames above it, which may not be on disk.
     """
     cursor, durable = start, start.lsn
     unproven: deque[tuple[Cursor, StoredFrame]] = deque()
@@ -125,9 +121,9 @@ def _find_end(journal: Journal, start: Cursor) -> tuple[Cursor, int, set[str]]:
 
 
 def look_beyond(journal: Journal, end: Cursor) -> tuple[int, int]:
-    """Behind a bad place: the highest LSN known there to be durable, and the last whole frame.
+    """Read frames behind an invalid one, since a crash may lose frame n+1 and keep frame n+2.
 
-    Writeback may keep frame n+2 and lose n+1.
+    Returns the highest LSN that they tell to be durable, and the LSN of the last whole frame.
     """
     durable, last, cursor = 0, 0, end
     while (found := journal.try_resync(cursor)) is not None:

@@ -1,4 +1,4 @@
-"""A replica: the state of the store, brought up to date by reading frames in order."""
+"""A replica: a state of the store that is kept up to date by reading frames in order."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from kmq_storage.objects.disk import Disk
 
 
 class Replica:
-    """A state and the place in the log up to which it has read."""
+    """A state, and the cursor up to which its frames were read."""
 
     def __init__(self, disk: Disk, journal: Journal, *, indexed: bool) -> None:
         self.journal = journal
         self._disk = disk
         self._indexed = indexed
-        #: Whether all that was begun to be applied is: an interruption may come in between.
+        #: False while a commit is being applied; if it stays False, an interruption came between.
         self._whole = True
         self._start()
 
     def _start(self) -> None:
-        """Begin at the newest checkpoint, or where the log begins."""
+        """Begin at the newest checkpoint, or at the first commit when there is none."""
         checkpoint = starting_point(self._disk, self.journal)
         if checkpoint is None:
             self.state = StoreState(Manifest(self._disk, ()) if self._indexed else None)
@@ -35,16 +35,17 @@ class Replica:
         else:
             self.state = checkpoint.state(self._disk, indexed=self._indexed)
             self.cursor = checkpoint.cursor
-        #: The highest LSN that what was read tells to be on disk.
+        #: The highest LSN that the checkpoint and the frames read so far tell to be on disk.
         self.durable = self.cursor.lsn
-        #: Where the last frame that was read begins.
+        #: The place where the last frame that was read begins.
         self._before = self.cursor
         self._whole = True
 
     def follow(self, limit: int) -> bool:
-        """Read finished frames up to an LSN while they prove themselves; whether it was reached.
+        """Read valid frames up to LSN `limit`; returns whether that was reached.
 
-        For a look without a lock, while files may be replaced after a failed sync.
+        This needs no lock: an invalid frame only ends the reading, since another process may be
+        replacing files after a failed sync.
         """
         if not self._whole:
             self._start()
@@ -61,10 +62,10 @@ class Replica:
         return True
 
     def advance(self, proven: int, limit: int | None = None) -> None:
-        """Read frames up to an LSN (`limit`, None for all there are).
+        """Read frames up to LSN `limit`, or all frames.
 
-        Up to `proven` they were acknowledged: there a missing or bad frame is damage. Beyond
-        it, frames are verified whole, and the first that isn't ends the log.
+        Up to LSN `proven`, frames were acknowledged: a missing or invalid one is damage. Beyond it,
+        frames are verified with their batches, and the first invalid one ends the log.
         """
         if not self._whole:
             self._start()
@@ -77,7 +78,7 @@ class Replica:
                 if frame is not None:
                     self._apply(frame)
                 elif not looked_again and (acknowledged or self.journal.folder.blind):
-                    looked_again = True  # before calling it damage: the hint may be lost
+                    looked_again = True  # before calling it damage, as the hint page may be lost
                     self.journal.folder.look_again()
                 elif not (acknowledged and self._pass_over(reason)):
                     return
@@ -93,20 +94,20 @@ class Replica:
         self.durable = max(self.durable, header.durable_lsn)
 
     def rehearse(self) -> None:
-        """Read the last frame once more, and do nothing with it."""
+        """Read the last frame again and discard it, to warm the processor's caches."""
         with suppress(InvalidFrameError, CollectedError):
             frame = self.journal.next_frame(self._before)
             if frame is not None:
                 frame.entries()
 
     def applied(self, end: Cursor, entries: list[Entry], position: int) -> None:
-        """Take over a commit that this process wrote itself, without reading it back."""
+        """Apply a commit that this process wrote itself, without reading it back."""
         assert end.lsn == self.cursor.lsn + 1, "LSNs are contiguous"
         self.state.apply(end.lsn, end.time, entries, file=end.file, position=position)
         self.cursor = end
 
     def _pass_over(self, reason: str) -> bool:
-        """Go on behind a damaged frame, when a later one proves itself."""
+        """Skip damaged frames if a later one is valid; otherwise the state's end is broken."""
         file = paths.log_file(self.journal.try_locate(self.cursor).file)
         found = self.journal.try_resync(self.cursor)
         if found is None:

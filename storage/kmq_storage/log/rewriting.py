@@ -1,7 +1,7 @@
-"""After a failed sync: the frames that may not be on disk are written again, into fresh files.
+"""Rewriting frames into fresh files after a failed sync.
 
-The kernel may have dropped the pages that it could not write, and would report success the
-second time; so a file is never synced again after it failed.
+The kernel may have dropped the pages that it could not write, and would then report success for a
+second sync. So a file whose sync failed is never synced again.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from kmq_storage.log.journal import Cursor, Journal, StoredFrame
 
 
 def write_again(journal: Journal, hint: Hint, synced: int) -> int:
-    """Bring every frame after the last synced one to disk in fresh files; the last LSN then.
+    """Rewrite all frames after LSN `synced` into fresh files; returns the log's last LSN then.
 
-    Only under the append lock. The log ends before the first frame that can't be read back
-    whole; whoever wrote it, or one after it, is told by `Hint.losses`. Damage up to the last
-    synced frame stays as it is, in its file.
+    Only under the append lock. The log then ends before the first frame that can't be read back
+    whole; `Hint.losses` tells the writers of this frame and later ones. Damage up to `synced`
+    stays in its file.
     """
     cursor, frames = _read_unsynced(journal, synced)
     end = cursor.lsn + len(frames)
     written = hint.written
     lost = written is None or end < written
-    if lost:  # before, for the next writer should this one die here; and after, for everybody
+    # The loss is counted twice: first for the next writer, in case this process dies while it
+    # replaces files, and afterwards for all that read the old files meanwhile.
+    if lost:
         hint.count_loss(end)
         hint.publish_written(end)
     journal.replace_from(cursor, frames)
@@ -37,7 +39,7 @@ def write_again(journal: Journal, hint: Hint, synced: int) -> int:
 
 
 def _read_unsynced(journal: Journal, synced: int) -> tuple[Cursor, list[bytes]]:
-    """The place after the last synced frame, and the whole frames behind it."""
+    """The place after the last synced frame, and the whole frames that follow it."""
     start = _behind(journal, synced)
     if start is None:
         return Cursor(synced), []
@@ -52,7 +54,7 @@ def _read_unsynced(journal: Journal, synced: int) -> tuple[Cursor, list[bytes]]:
 
 
 def _behind(journal: Journal, lsn: int) -> Cursor | None:
-    """The place after a frame; None where damage hides it and the frame behind it, too."""
+    """The place after the frame with this LSN; None when damage hides this place."""
     cursor = journal.start_of(lsn + 1)
     while cursor.lsn < lsn:
         frame, _ = journal.try_next(cursor)
