@@ -1,13 +1,16 @@
-"""Checkpoints: the state of the store at one LSN, from which opening goes on.
+"""Checkpoints: the state of the store at one LSN, from which an opened store goes on.
 
-A root names the leaf pages of the manifest and holds all else as JSON.
+A checkpoint is a root file. It names the leaf pages of the manifest and holds all other state as
+JSON.
 
-- It holds what is on disk, nothing that a crash could take back; its log goes on where it ends.
-- Pages are on disk before the root that names them; the root's name has its digest. So one that is
-  there is complete, racing writers do no harm, and a damaged one is passed over for the one before.
-- It is published within half of the grace time of collection since its state was read: pages that
-  it keeps, a collector that knows only older roots could delete. One that misses pages all the
-  same is passed over, too.
+- **It has durable commits only**, so no crash can take back what it holds. The log goes on where
+  it ends.
+- **Pages are on disk before the root that names them**, and the root's name contains its digest.
+  So an existing root is complete, racing writers do no harm, and a damaged root is detected: a
+  reader then uses the one before it.
+- **It is published within half of collection's grace time** after its state was read. Later, a
+  collector that knows only older roots could have deleted pages that this root keeps. A root with
+  missing pages is passed over, too.
 """
 
 from __future__ import annotations
@@ -39,24 +42,24 @@ from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
 _LOGGER = logging.getLogger(__name__)
-#: How often who met damage looks whether it was repaired (seconds).
+#: How often a reader that met damage looks whether it was repaired (seconds).
 _LOOK_FOR_REPAIR = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A root that was read: where the log goes on, and what the commits before add up to."""
+    """A root that was read: the place where the log goes on, and the state up to there."""
 
     cursor: Cursor
     refs: tuple[PageRef, ...]
     members: dict[str, Any]
-    #: What is too much for JSON: `queues` (`queue_snapshot`), `uniqs`.
+    #: State that is too large for JSON: `queues` (see `queue_snapshot`) and `uniqs`.
     parts: Mapping[str, bytes] = field(default_factory=dict)
 
     def state(self, files: Files, *, indexed: bool) -> StoreState:
-        """The state to go on from; `indexed` knows where records are.
+        """The state at the checkpoint; if `indexed`, it knows where records are.
 
-        FormatVersionError when it tells of what this version doesn't know.
+        FormatVersionError when the checkpoint has features that this version doesn't know.
         """
         check_known(self.members, self.parts)
         state = restored(self.members, Manifest(files, self.refs) if indexed else None)
@@ -68,22 +71,22 @@ class Checkpoint:
 
 
 def checkpoints(files: Files) -> list[tuple[int, bytes]]:
-    """The checkpoints there are as (LSN, digest), the newest first."""
+    """All checkpoints as (LSN, digest), the newest first."""
     found = map(paths.try_checkpoint, files.list(paths.CHECKPOINT_FOLDER))
     return sorted((each for each in found if each is not None), reverse=True)
 
 
 def newest_checkpoint(files: Files) -> Checkpoint | None:
-    """The newest checkpoint that proves itself, or None; one with all its pages if there is one.
+    """The newest valid checkpoint with all its pages, or without some, or None.
 
-    Who writes one for longer than the grace time may keep pages that were collected meanwhile.
+    Pages may be missing when writing the checkpoint took longer than the grace time of collection.
     """
     newest = None
     for lsn, digest in checkpoints(files):
         try:
             found = read_checkpoint(files, lsn, digest)
         except FileNotFoundError:
-            continue  # collected since
+            continue  # collected since the listing
         except CorruptionError as error:
             _LOGGER.warning("%s; going on from the one before it", error)
             continue
@@ -95,7 +98,7 @@ def newest_checkpoint(files: Files) -> Checkpoint | None:
 
 
 def reaches(files: Files, lsn: int) -> bool:
-    """Whether a checkpoint of this LSN, or of a later one, proves itself and has its pages."""
+    """Whether there is a valid checkpoint at or after this LSN with all its pages."""
     for root in checkpoints(files):
         if root[0] < lsn:
             return False
@@ -106,20 +109,21 @@ def reaches(files: Files, lsn: int) -> bool:
 
 
 def has_pages(files: Files, refs: Iterable[PageRef]) -> bool:
-    """Whether every page that a checkpoint names is there."""
+    """Whether every page that a checkpoint names exists."""
     wanted = {paths.page_file(ref.page_id) for ref in refs}
     there = {f"{paths.PAGE_FOLDER}/{name}" for name in files.list(paths.PAGE_FOLDER)}
-    return all(map(files.exists, wanted - there))  # a listing of a bucket may be a little old
+    return all(map(files.exists, wanted - there))  # a bucket's listing may lag behind
 
 
 def starting_point(files: Files, journal: Journal) -> Checkpoint | None:
-    """Where reading the log begins: the newest checkpoint, or None for the first commit.
+    """The checkpoint to begin at, or None to begin at the first commit.
 
-    CorruptionError when commits between it and the log's first file are nowhere.
+    CorruptionError when commits between the checkpoint and the log's first file are missing.
     """
     found = newest_checkpoint(files)
     while journal.folder.first_lsn() > (found.cursor.lsn if found else 0) + 1:
-        newer = newest_checkpoint(files)  # written, and the log collected, while we looked
+        # Meanwhile a newer one may have been written, and the log before it collected.
+        newer = newest_checkpoint(files)
         if newer == found:
             missing = found.cursor.lsn + 1 if found else 1
             raise CorruptionError(
@@ -158,7 +162,7 @@ def has_newer(files: Files, state: StoreState) -> bool:
 
 
 def read_checkpoint(files: Files, lsn: int, digest: bytes) -> Checkpoint:
-    """A checkpoint; CorruptionError when its bytes changed."""
+    """Read a checkpoint; CorruptionError when its bytes don't match the digest."""
     file = paths.checkpoint_file(lsn, digest)
     refs, raw, parts = decode_refs(proven(files, file, lambda: _proven_root(files, file, digest)))
     members = json.loads(raw)
@@ -166,7 +170,7 @@ def read_checkpoint(files: Files, lsn: int, digest: bytes) -> Checkpoint:
 
 
 def read_refs(files: Files, lsn: int, digest: bytes) -> list[PageRef]:
-    """The pages that a checkpoint names, and nothing of the topics that it tells of."""
+    """Read only the references to pages of a checkpoint."""
     file = paths.checkpoint_file(lsn, digest)
     return decode_refs(proven(files, file, lambda: _proven_root(files, file, digest)))[0]
 
@@ -186,9 +190,10 @@ def write_checkpoint(
     *,
     began: int,
 ) -> int:
-    """Write the checkpoint of a reader's state, which must be on disk; how many pages were new.
+    """Write a checkpoint of a reader's durable state; returns the number of new pages.
 
-    UnavailableError when the state was read too long ago (`began`, by the store's clock, UTC us).
+    `began` is when the state was read, by the store's clock (UTC us). UnavailableError when that
+    is too long ago; see `publish_root`.
     """
     root, pages = write_pages(files, state, cursor, new_uuid)
     publish_root(files, state.lsn, root, began=began)
@@ -198,9 +203,9 @@ def write_checkpoint(
 def write_pages(
     files: Files, state: StoreState, cursor: Cursor, new_uuid: Callable[[], uuid.UUID]
 ) -> tuple[pa.Buffer, int]:
-    """Write the new pages of a checkpoint of a reader's state, which must be on disk.
+    """Write the new pages of a checkpoint of a reader's durable state.
 
-    The root that names them, which is not written yet, and how many they are.
+    Returns the root that names them, which is not written yet, and the number of new pages.
     """
     assert state.manifest is not None, "a reader's state has a manifest"
     assert cursor.lsn == state.lsn, "the log goes on where the state ends"
@@ -225,10 +230,10 @@ def write_pages(
 
 
 def publish_root(files: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:
-    """Have the checkpoint of the state at an LSN, whose pages are on disk.
+    """Publish the root of a checkpoint whose pages are on disk.
 
-    UnavailableError when its state was read so long ago (`began`, by the store's clock, UTC us)
-    that pages which it keeps may be gone.
+    `began` is when its state was read, by the store's clock (UTC us). UnavailableError when that is
+    so long ago that pages which the root keeps may have been collected.
     """
     if files.now() - began > limits.COLLECT_GRACE * 1e6 / 2:
         raise UnavailableError(

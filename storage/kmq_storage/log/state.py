@@ -1,6 +1,6 @@
-"""What the commits add up to: topics, groups, producers and batches at one LSN.
+"""The state of a store at one LSN: its topics, queues, groups, producers and batches.
 
-The state is a pure function of the log's prefix: every process that applied the same
+The state is a pure function of the commits up to this LSN. Every process that applied the same
 commits has the same state, so binding a commit needs no coordinator.
 """
 
@@ -49,39 +49,39 @@ from kmq_storage.names import queue_of_log, queues_of_accounts
 
 
 class StoreState:
-    """Everything the log says, up to `lsn`; with a manifest also where records are."""
+    """The sum of all commits up to `lsn`; with a manifest, it also knows where records are."""
 
     def __init__(self, manifest: Manifest | None = None) -> None:
         self.lsn = 0
-        #: When the last commit was made, UTC us.
+        #: The time of the last commit, UTC us.
         self.time = 0
-        #: The logs of queues among them, by names that no topic of a user's can have.
+        #: By name. The own logs of queues are included, under names that no user's topic can have.
         self.topics: dict[str, Topic] = {}
         self.queues = Queues()
         self.uniqs = Uniqs()
         self.groups: dict[str, Group] = {}
         self.producers = Producers()
-        #: The last batch of each application and its LSN; who wrote last comes last.
+        #: The last batch of each application and its LSN; the application that wrote last is last.
         self.batches: dict[str, tuple[int, int]] = {}
         self.gone = GoneTopics()
-        #: Commits that could not be read but were passed over, since later ones prove themselves.
+        #: Damaged commits that were skipped, because later commits are valid.
         self.damage: list[LogDamage] = []
-        #: Damage at the end of the log: acknowledged commits are missing and nothing follows.
+        #: Damage at the end of the log: acknowledged commits can't be read, and none follows.
         self.broken: LogDamage | None = None
-        #: Grows whenever a topic is made, changed or deleted.
+        #: Grows whenever a topic is created, changed or deleted.
         self.definitions = 0
         self.changes = Changes()
-        #: The LSN of the checkpoint below this state, and when to look for a newer one: from this
-        #: LSN on, or at this time.
+        #: The LSN of the checkpoint that this state began at.
         self.checkpoint_lsn = 0
+        #: A reader looks for a newer checkpoint from this LSN or this monotonic time on.
         self.rebase_at = limits.REBASE_COMMITS
         self.rebase_time = 0.0
-        #: Bytes of record batches written first, and of segments written since.
+        #: Bytes of record batches that producers wrote, and of segments that maintenance wrote.
         self.appended = 0
         self.rewritten = 0
-        #: Files begun before this LSN can't be named any more.
+        #: Commits can no longer name files that were begun before this LSN.
         self.condemned = 0
-        #: Topics deleted, and partitions trimmed or cut, since the checkpoint below this state.
+        #: Topics deleted, and partitions trimmed or cut, since the checkpoint.
         self.deleted: set[bytes] = set()
         self.cut: set[tuple[bytes, int]] = set()
         self.manifest = manifest
@@ -105,15 +105,15 @@ class StoreState:
         }
 
     def not_before(self, time: int) -> int:
-        """A clock's time (UTC us) as the log's, which no clock that is behind takes back."""
+        """The log's time for a clock's time (UTC us): never before the last commit."""
         return max(time, self.time)
 
     def user_topics(self) -> list[Topic]:
-        """The topics that users made, by name: none is a queue's own log."""
+        """The topics that users created, sorted by name, without the own logs of queues."""
         return [topic for name, topic in sorted(self.topics.items()) if queue_of_log(name) is None]
 
     def keeps_accounts(self, topic: Topic) -> str | None:
-        """What a topic has of a group's doings with keyed queues, in words; None: nothing."""
+        """What a group's accounts topic holds, in words for messages; None for any other topic."""
         of = queues_of_accounts(topic.name) if topic.settings.keyed else None
         queues = None if of is None else self.find_topic(of[0])
         if of is None or queues is None or not queues.settings.keyed:
@@ -121,7 +121,7 @@ class StoreState:
         return f"what group {of[1]} did with the queues of {of[0]}"
 
     def check_may_be_trimmed(self, topic: Topic) -> None:
-        """InvalidRequestError for a topic that has what a group did with keyed queues."""
+        """InvalidRequestError for a topic with a group's accounts of keyed queues."""
         what = self.keeps_accounts(topic)
         if what is not None:
             raise InvalidRequestError(
@@ -165,22 +165,22 @@ class StoreState:
         return self._by_id.get(topic_id)
 
     def add_topic(self, topic: Topic) -> None:
-        """Have this topic."""
+        """Add a topic, under its id and name."""
         self._by_id[topic.id] = topic
         self.topics[topic.name] = topic
 
     def group_offsets(self, group: str) -> dict[bytes, dict[int, int]]:
-        """What a group committed, by topic id and partition; empty when it is unknown."""
+        """The offsets that a group committed, by topic id and partition; empty if unknown."""
         found = self.groups.get(group)
         return found.offsets if found else {}
 
     def batch_version(self, application: str) -> int | None:
-        """The newest batch of an application that is stored."""
+        """The newest stored batch of an application."""
         found = self.batches.get(application)
         return found[0] if found else None
 
     def check_end(self, topic: str, partition: int) -> None:
-        """CorruptionError when the log may have gone on after the last record that can be read."""
+        """CorruptionError when damaged commits may have had records after the partition's end."""
         part = self.topic(topic).partition(partition)
         damage = self.broken or part.doubt
         if damage is not None:
@@ -200,7 +200,7 @@ class StoreState:
         return [*self.damage, *filter(None, [self.broken])]
 
     def note_damage(self, damage: LogDamage) -> None:
-        """Commits were passed over: nobody knows which partitions they had records of."""
+        """Note skipped commits, which may have had records of any partition."""
         self.damage.append(damage)
         for topic in self.topics.values():
             for part in topic.parts:
@@ -210,7 +210,7 @@ class StoreState:
     def apply(
         self, lsn: int, time: int, entries: list[Entry], *, file: int = 1, position: int = 0
     ) -> None:
-        """Take over one commit; its frame stands at a position of the log file of this LSN."""
+        """Apply one commit, whose frame is in the log file with first LSN `file`, at `position`."""
         for entry in entries:
             if isinstance(entry, RecordsEntry):
                 self._apply_records(entry, time, file, position)
@@ -236,7 +236,10 @@ class StoreState:
         self.changes.note(part)
 
     def _pass_over(self, entry: RecordsEntry | SegmentEntry, part: Partition) -> None:
-        """Have a hole, or a gap, from the end up to an entry that begins later."""
+        """Note missing offsets before an entry that begins after the partition's end.
+
+        After damage they are a hole, which may be repaired; otherwise a repair gave them up.
+        """
         if part.index is None or entry.base_offset <= part.end:
             return
         if self.damage:
@@ -247,7 +250,7 @@ class StoreState:
             self.cut.add((entry.topic_id, entry.partition))
 
     def _topic_of(self, entry: RecordsEntry | LayoutEntry) -> Topic:
-        """The topic of an entry, made again where the commit is lost that made or enlarged it."""
+        """The topic of an entry; it is recreated when the commit that created it is damaged."""
         topic = self._by_id.get(entry.topic_id)
         if topic is None:
             topic = Topic(entry.topic_id, recovered_name(entry.topic_id), self.manifest)
@@ -259,7 +262,7 @@ class StoreState:
         return topic
 
     def _laid_out(self, entry: LayoutEntry, lsn: int) -> Partition | None:
-        """The partition that is laid out anew; None when its topic was deleted meanwhile."""
+        """The partition whose layout an entry changes; None when its topic was deleted."""
         if self.gone.find(entry.topic_id) is not None:
             return None
         part = self._topic_of(entry).parts[entry.partition]
@@ -267,7 +270,8 @@ class StoreState:
         return part
 
     def _apply_segment(self, entry: SegmentEntry, lsn: int, time: int) -> None:
-        if not (entry.columns & COMPACTED and entry.rows == entry.old_rows):  # a mark alone
+        # An entry that only marks an unchanged segment as compacted writes nothing.
+        if not (entry.columns & COMPACTED and entry.rows == entry.old_rows):
             self.rewritten += entry.length
         part = self._laid_out(entry, lsn)
         if part is None:
@@ -275,7 +279,7 @@ class StoreState:
         part.tombstones = entry.waiting(part.tombstones)
         part.rows += entry.rows - entry.old_rows
         part.size += entry.size - entry.old_size
-        if self.damage:  # the commits of some that it counts as old may be lost
+        if self.damage:  # commits of records that it counts as old may be lost
             part.rows, part.size = max(part.rows, entry.rows), max(part.size, entry.size)
         if entry.end_offset > part.end:
             if not part.end and not self.damage:  # copied from another store
@@ -294,7 +298,7 @@ class StoreState:
         if part is None:
             return
         part.start = max(part.start, entry.start)
-        part.end = max(part.end, part.start)  # the commits of what was trimmed may be lost
+        part.end = max(part.end, part.start)  # the commits of trimmed records may be lost
         part.is_begun = self._by_id[entry.topic_id].settings.trims
         part.drop(entry.rows, entry.size)
         self.queues.trim(entry.topic_id, entry.partition, part.start)
@@ -308,7 +312,7 @@ class StoreState:
         if part is None:
             return
         part.drop(entry.rows, entry.size)
-        if entry.end > part.end:  # nobody knew how many were lost behind it: no more than these
+        if entry.end > part.end:  # at most these offsets were lost behind the end
             part.end, part.doubt = entry.end, None
         if part.index is not None:
             part.index.cut_out(Gap(entry.start, entry.end, entry.reason))
@@ -332,7 +336,7 @@ class StoreState:
             del self.batches[next(iter(self.batches))]
 
     def _apply_queue_state(self, entry: QueueStateEntry, lsn: int, time: int) -> None:
-        """A queue is as it was in another store, but for what was trimmed here."""
+        """Restore a queue that was copied from another store; records trimmed here are done."""
         queue = restored(entry)
         self.queues.add(queue)
         for key, (start, _) in spans_of(self, queue).items():
@@ -341,12 +345,12 @@ class StoreState:
 
     def _apply_uniqs(self, entry: UniqEntry, lsn: int, time: int) -> None:
         topic = self._by_id.get(entry.topic_id)
-        if topic is not None:  # its making may be damaged
+        if topic is not None:  # None when the commit that created it is damaged
             self.uniqs.apply(entry, time, topic.settings.uniq_window)
 
     def _apply_turn(self, entry: TurnEntry, lsn: int, time: int) -> None:
         topic = self._by_id.get(entry.topic_id)
-        if topic is not None:  # its making may be damaged
+        if topic is not None:  # None when the commit that created it is damaged
             topic.turns[entry.lane] = lsn
 
     def _apply_topic(self, entry: TopicEntry, lsn: int, time: int) -> None:
@@ -357,7 +361,7 @@ class StoreState:
         topic = self._by_id.get(entry.topic_id)
         if topic is None:
             topic = Topic(entry.topic_id, entry.name, self.manifest)
-        elif entry.name not in self.topics:  # it was made again without its name
+        elif entry.name not in self.topics:  # it was recreated after damage, under another name
             del self.topics[topic.name]
             topic.name = entry.name
         self.add_topic(topic)
@@ -371,12 +375,12 @@ class StoreState:
             for name, group in self.groups.items()
             if entry.topic_id in group.offsets
         }
-        if topic is not None:  # its making may be damaged
+        if topic is not None:  # None when the commit that created it is damaged
             del self.topics[topic.name]
             self.deleted.add(entry.topic_id)
             self.queues.forget_topic(entry.topic_id)
             self.uniqs.forget(entry.topic_id)
-            self.changes.note_all()  # so that nothing keeps its partitions
+            self.changes.note_all()  # so that no reader keeps its partitions
             ends = tuple(part.end for part in topic.parts)
             self.gone.add(GoneTopic(topic.id, topic.name, ends, left))
 
@@ -391,5 +395,5 @@ class StoreState:
         self.groups.setdefault(entry.group, Group()).apply_plan(entry, time)
 
     def _apply_release(self, entry: GroupReleaseEntry, lsn: int, time: int) -> None:
-        if entry.group in self.groups:  # its making may be damaged
+        if entry.group in self.groups:  # not when the commit that created it is damaged
             self.groups[entry.group].apply_release(entry)

@@ -1,4 +1,4 @@
-"""Opening a store: reading or creating `kmq.json` and the folders around the log."""
+"""The identity of a store: reading or creating `kmq.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundErr
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
 from kmq_storage.objects.files import Files, FoundFile
 
-#: Two that make a store at once, where no upload is conditional, agree after this long (seconds).
+#: In a bucket without conditional uploads, two processes that create a store at once agree on one
+#: identity after this long (seconds).
 _SETTLE = 1.0
 
 
@@ -21,10 +22,10 @@ def open_identity(
     create: bool,
     log_file_bytes: int = limits.LOG_FILE_BYTES,
 ) -> Identity:
-    """The identity of the store on this disk; a new one when `create` allows it.
+    """The identity of the store in this place; if there is none and `create` is set, a new one.
 
     NotFoundError when there is no store, InvalidRequestError when a file is in the way or the
-    folder is somebody else's, FormatVersionError when a newer kmq wrote it.
+    folder has another use, FormatVersionError when a newer kmq wrote the store.
     """
     try:
         if not files.exists(paths.STORE_FILE):
@@ -55,16 +56,17 @@ def open_identity(
 
 
 def no_folder(files: Files) -> InvalidRequestError:
-    """The error for a store where a file is in the way."""
+    """The error for a store whose path is a file."""
     return InvalidRequestError(
         f"store {files.url} is a file, not a folder, or a link that leads nowhere", url=files.url
     )
 
 
 def check_no_other_use(files: Files, folders: Iterable[str] = ()) -> None:
-    """Who mistypes a path, or forgets the store's name, should not find a log among their files.
+    """InvalidRequestError when other files are where a new store would be created.
 
-    Nor may anything be in these folders, by whoever empties them.
+    A mistyped path should not put a log among a user's files. For a caller that will empty
+    `folders` of the store, these must have no files either.
     """
     foreign = files.foreign_file()
     if foreign is None:
@@ -80,7 +82,10 @@ def check_no_other_use(files: Files, folders: Iterable[str] = ()) -> None:
 
 
 def _check_no_clone_began(files: Files) -> None:
-    """A clone shows itself before it looks for a store the last time: one of both gives way."""
+    """UnavailableError when a clone is being made at the same place; the new store gives way.
+
+    A clone publishes its mark before it looks for a store the last time, so one of both notices.
+    """
     if files.exists(paths.CLONING_FILE):
         files.remove(paths.STORE_FILE)
         raise UnavailableError(
@@ -89,7 +94,10 @@ def _check_no_clone_began(files: Files) -> None:
 
 
 def check_no_store(files: Files) -> None:
-    """Neither a store that lost its kmq.json nor half a clone must be taken for a new one."""
+    """Raise an error when there is a store without kmq.json, or an unfinished clone.
+
+    Neither must be overwritten by a new store.
+    """
     if files.exists(paths.CLONING_FILE):
         raise NotFoundError(
             f"Store[{files.url}] doesn't exist: a clone there was never finished; clone once more, "

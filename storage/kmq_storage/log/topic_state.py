@@ -1,4 +1,4 @@
-"""A topic and its partitions, as the commits so far made them."""
+"""The state of a topic and its partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kmq_storage.model import LogDamage, Place, TopicInfo, TopicSettings
 
 
 class Partition:
-    """One partition: its bounds, and in a reader's state where its records are."""
+    """One partition: its bounds and counts, and in a reader's state where its records are."""
 
     __slots__ = (
         "doubt",
@@ -30,23 +30,25 @@ class Partition:
     def __init__(self, index: OffsetIndex | None) -> None:
         #: A damaged commit that may have had records after `end`.
         self.doubt: LogDamage | None = None
-        #: Where the rows begin; readers do at `first`.
+        #: The first offset of the manifest's rows; readers begin at `first`.
         self.start = 0
+        #: The next offset.
         self.end = 0
-        #: Whether a trim of queues began it: at `start` stands no record, but where these go on.
+        #: Whether a trim of keyed queues set `start`: the row there has no record, but tells at
+        #: which message each queue goes on.
         self.is_begun = False
-        #: Records held, and their bytes; compaction leaves fewer of them than offsets.
+        #: Number of records and their bytes; compaction leaves fewer records than offsets.
         self.rows = 0
         self.size = 0
         #: The last commit that sealed, rewrote, trimmed or cut out records.
         self.layout_lsn = 0
-        #: By which second (UTC) the tombstones were committed that wait to be dropped; or 0.
+        #: The second (UTC) by which the tombstones that wait to be dropped were committed; or 0.
         self.tombstones = 0
         self.index = index
 
     @property
     def first(self) -> int:
-        """The first offset that a reader may stand at: of what is below it, records are gone."""
+        """The first offset that a reader may begin at; records below it are gone."""
         return min(self.start + self.is_begun, self.end)
 
     def readable_from(self, position: int) -> int:
@@ -82,21 +84,21 @@ class Topic:
         self.id = topic_id
         self.name = name
         self.settings = TopicSettings()
-        #: What any of its record batches had when it was written, as `Chunk.columns`.
+        #: The union of `Chunk.columns` over all its record batches.
         self.columns = 0
         self.parts: list[Partition] = []
-        #: The last commit that changed something in a lane.
+        #: For each lane, the last commit that changed something in it.
         self.turns: dict[int, int] = {}
         self._manifest = manifest
 
     @property
     def topic_id(self) -> uuid.UUID:
-        """What tells this topic from an earlier one of the same name."""
+        """The id, which tells this topic from an earlier one of the same name."""
         return uuid.UUID(bytes=self.id)
 
     @property
     def partitions(self) -> int:
-        """How many partitions there are."""
+        """The number of partitions."""
         return len(self.parts)
 
     @property
@@ -105,12 +107,12 @@ class Topic:
         return bool(self.columns & TOMBSTONES)
 
     def layout(self, only: frozenset[str] | None = None) -> Layout:
-        """How its stored batches are read now; `only` some columns are wanted."""
+        """How to read the stored batches with the current schema; `only` these columns."""
         return layout_of(self.settings.schemas, only, tombstones=self.has_tombstones)
 
     @property
     def held(self) -> int:
-        """Records held over all partitions."""
+        """The number of records in all partitions."""
         return sum(part.rows for part in self.parts)
 
     def offsets(self) -> dict[int, tuple[int, int]]:
@@ -118,7 +120,7 @@ class Topic:
         return {number: (part.first, part.end) for number, part in enumerate(self.parts)}
 
     def partition(self, number: int) -> Partition:
-        """The partition of this number."""
+        """The partition with this number; NotFoundError when there is none."""
         if not 0 <= number < len(self.parts):
             raise NotFoundError(
                 f"Partition[{self.name}-{number}] doesn't exist: topic {self.name} has "
@@ -129,22 +131,22 @@ class Topic:
         return self.parts[number]
 
     def index(self, number: int) -> OffsetIndex:
-        """Where the records of a partition are, for a reader's state."""
+        """The offset index of a partition; only a reader's state has one."""
         index = self.partition(number).index
         assert index is not None, "only a reader's state knows where records are"
         return index
 
     def places(self, number: int, start: int, end: int, limit: int | None = None) -> list[Place]:
-        """Where the records of a partition with offsets in [start, end) stand.
+        """The places of the records of a partition with offsets in [start, end).
 
-        OffsetOutOfRangeError below the log's start, CorruptionError in a damaged range,
-        DataLossError in one that was cut out.
+        OffsetOutOfRangeError below the partition's start, CorruptionError in a damaged range,
+        DataLossError in a range that a repair gave up.
         """
         check_inside(self, number, start, end)
         return self.index(number).between(start, min(end, self.partition(number).end), limit)
 
     def enlarge(self, partitions: int) -> None:
-        """Have at least this many partitions."""
+        """Add partitions until there are this many."""
         for number in range(len(self.parts), partitions):
             manifest = self._manifest
             index = OffsetIndex((self.id, number), manifest) if manifest is not None else None
@@ -164,12 +166,15 @@ class Topic:
 
 
 def recovered_name(topic_id: bytes) -> str:
-    """What a topic is called whose name is lost, or another one's by now."""
+    """The name for a topic whose own name is lost or taken by now."""
     return f"recovered-{topic_id.hex()[:8]}"
 
 
 def check_inside(topic: Topic, number: int, start: int, end: int) -> None:
-    """OffsetOutOfRangeError below the log's start, CorruptionError or DataLossError where bad."""
+    """Check that [start, end) can be read, as far as the partition goes.
+
+    OffsetOutOfRangeError, CorruptionError or DataLossError, as for `Topic.places`.
+    """
     part = topic.partition(number)
     if start < part.first or start > part.end:
         raise out_of_range(topic.name, number, start, part)
@@ -177,7 +182,7 @@ def check_inside(topic: Topic, number: int, start: int, end: int) -> None:
 
 
 def out_of_range(topic: str, partition: int, offset: int, part: Partition) -> OffsetOutOfRangeError:
-    """The error for an offset outside the log, with the range that is inside."""
+    """The error for an offset outside the partition; it names the valid range."""
     return OffsetOutOfRangeError(
         f"{topic}-{partition}: offset {offset} is outside the log, "
         f"which holds {part.first} to {part.end} (next)",
