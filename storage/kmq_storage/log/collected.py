@@ -1,12 +1,12 @@
-"""How far a bucket's log was collected, and when that can be ruled out without looking.
+"""Marks that tell how far a bucket's log was collected, and when they need not be read.
 
-A commit's name is free again once its object was deleted, so a writer or reader that slept may
-take an old LSN for the next one. Two rules keep it from harm:
+A commit's name is free again once its object is deleted. So a writer or reader that slept could
+take an old LSN for the next one. Two rules prevent this:
 
-1. Who deletes commits first marks their last LSN as collected, and deletes only what was marked
-   `COLLECTED_LOG_GRACE` ago by the clock of the store.
-2. Who saw the log's end, or read the marks, less than half of that ago may go on: what came
-   after it is still there. Everybody else reads the marks before what they saw counts.
+1. A collector first marks the last LSN as collected. It deletes only commits that were marked at
+   least `COLLECTED_LOG_GRACE` ago, by the store's clock.
+2. A process that saw the log's end, or read the marks, less than half of that time ago may go on:
+   commits after that end still exist. Any other process reads the marks first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from kmq_storage.objects.bucket_files import BucketFiles
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An instant on this host, by two clocks: one stops in a suspended machine, one is set."""
+    """An instant by two clocks of this host.
+
+    The monotonic clock stops while the machine is suspended, and the wall clock may be set.
+    """
 
     monotonic: float
     wall: float
@@ -32,12 +35,12 @@ class Moment:
         return cls(environment.monotonic(), environment.now_ns() / 1e9)
 
     def seconds_to(self, later: Moment) -> float:
-        """How much later the other instant is: the more, the more careful."""
+        """How much later the other instant is, by the clock that shows more."""
         return max(later.monotonic - self.monotonic, later.wall - self.wall)
 
 
 def is_recent(since: Moment | None, environment: Environment) -> bool:
-    """Whether what was seen at that moment still rules out that commits were deleted."""
+    """Whether a look at this moment still rules out that commits after it were deleted."""
     if since is None:
         return False
     return since.seconds_to(Moment.now(environment)) < limits.COLLECTED_LOG_GRACE / 2
@@ -49,9 +52,9 @@ def collected_lsn(files: BucketFiles) -> int:
 
 
 def marked_long_ago(files: BucketFiles, lsn: int) -> int | None:
-    """When a commit was marked, by the store's clock, if so long ago that its name may be free.
+    """When a commit was marked, by the store's clock, if its name may be free again by now.
 
-    The newest of the old marks is never forgotten: where there is none, no name was free again.
+    The newest old mark is never removed. So when there is none, no name is free again.
     """
     marks = [marked for found, marked in _marks(files) if found >= lsn]
     before = files.now() - round(limits.COLLECTED_LOG_GRACE * 1e6) if marks else 0
@@ -59,12 +62,12 @@ def marked_long_ago(files: BucketFiles, lsn: int) -> int | None:
 
 
 def mark_collected(files: BucketFiles, lsn: int) -> None:
-    """Say that nobody needs the commits up to this one: a checkpoint above it stands."""
+    """Mark the commits up to this one as collected, since a later checkpoint replaces them."""
     files.publish(paths.collected_mark(lsn), [b"-"], sync=True)
 
 
 def deletable_lsn(files: BucketFiles) -> int:
-    """Up to which LSN commits may be deleted now; 0 for none. Forgets marks that say no more."""
+    """The LSN up to which commits may be deleted now, or 0; removes old marks below it."""
     before = files.now() - round(limits.COLLECTED_LOG_GRACE * 1e6)
     old = sorted(lsn for lsn, marked in _marks(files) if marked < before)
     for lsn in old[:-1]:
@@ -73,7 +76,7 @@ def deletable_lsn(files: BucketFiles) -> int:
 
 
 def _marks(files: BucketFiles) -> Iterator[tuple[int, int]]:
-    """The marks: their LSNs, and when they were made by the clock of the store."""
+    """The LSNs of all marks, and when they were written by the store's clock."""
     for found in files.walk(paths.COLLECTED_FOLDER):
         lsn = paths.try_collected_lsn(found.path)
         if lsn is not None:

@@ -1,4 +1,4 @@
-"""The commits of a store in a bucket, as objects: one frame each, named by its LSN."""
+"""Commits in a bucket: one object per commit, which holds its frame and is named by its LSN."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from kmq_storage.objects.bucket import Put, joined_bytes
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import FoundFile
 
-#: What a commit names as its predecessor that follows commits which can't be read.
+#: The predecessor that a repair's commit names when it follows commits that can't be read.
 BEHIND_LOST = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CommitObject:
-    """A commit whose header and directory are proven; its batches may be not."""
+    """A commit whose header and directory are verified, but not yet its batches."""
 
     header: FrameHeader
     directory: bytes
@@ -42,13 +42,13 @@ class CommitObject:
         return Cursor(self.header.lsn, self.header.chain, self.header.time)
 
     def entries(self) -> list[Entry]:
-        """What the commit changes."""
+        """The entries of the commit."""
         return list(decode_entries(self.directory))
 
 
 @dataclass(frozen=True, slots=True)
 class NewCommit:
-    """A commit that is to become the next one."""
+    """A commit that is to be created as the next one."""
 
     after: Cursor
     stamp: Stamp
@@ -66,22 +66,22 @@ class NewCommit:
 
 
 def follows(header: FrameHeader, chain: int | None) -> bool:
-    """Whether a commit goes on behind the one with this chain; None when that isn't known.
+    """Whether a commit follows the one with this chain value; None, an unknown one, matches all.
 
-    One that a repair wrote behind commits which can't be read goes on behind whatever they were.
+    A commit that a repair wrote behind unreadable commits follows any of them.
     """
     return chain is None or header.previous in (chain, BEHIND_LOST)
 
 
 class CommitObjects:
-    """Creates and fetches commits; knows nothing of topics."""
+    """Creates and fetches commits; it knows nothing of topics."""
 
     def __init__(self, files: BucketFiles, seed: int) -> None:
         self._files = files
         self._seed = seed
 
     def create(self, commit: NewCommit) -> Put:
-        """Try to be the commit of this LSN; any answer but CREATED proves nothing."""
+        """Try to create the commit of this LSN; any result but CREATED leaves it open."""
         name = paths.commit_object(commit.end.lsn)
         body = joined_bytes(commit.framed.frame(commit.after, commit.stamp, self._seed))
         outcome = self._put(name, body)
@@ -92,15 +92,12 @@ class CommitObjects:
     def _put(self, name: str, body: bytes) -> Put:
         if self._files.conditional:
             return self._files.bucket.put_if_absent(name, [body])
-        # There is one writer, which knows that the name is free.
+        # The only writer knows that the name is free.
         self._files.bucket.put(name, [body])
         return Put.CREATED
 
     def fetch(self, lsn: int) -> CommitObject | None:
-        """The commit with this LSN, or None when there is none.
-
-        InvalidFrameError when the object is not that commit.
-        """
+        """The commit with this LSN, or None; InvalidFrameError when its object is damaged."""
         file = paths.log_file(lsn)
         try:
             return proven(self._files, file, lambda: self._fetch(file, lsn))
@@ -113,7 +110,7 @@ class CommitObjects:
         return CommitObject(header, proven_directory(contents, 0, header))
 
     def exists(self, lsn: int) -> bool:
-        """Whether there is an object with this name; it is kept for `fetch`."""
+        """Whether the object of this LSN exists; it is cached for `fetch`."""
         try:
             self._files.map(paths.log_file(lsn))
         except FileNotFoundError:
@@ -121,16 +118,16 @@ class CommitObjects:
         return True
 
     def is_followed(self, commit: NewCommit) -> bool:
-        """Whether the next commit is there and follows this one, so that its writer read it."""
+        """Whether the next commit exists and follows this one, so that its writer has read it."""
         with suppress(InvalidFrameError):
             found = self.fetch(commit.end.lsn + 1)
             return found is not None and found.header.previous == commit.end.chain
         return False
 
     def written_at(self, commit: NewCommit) -> int | None:
-        """When a commit was created, by the store's clock; None when it isn't there any more."""
+        """When a commit was created, by the store's clock; None when it no longer exists."""
         lsn = commit.end.lsn
-        self._files.forget(paths.log_file(lsn))  # it is kept since its upload
+        self._files.forget(paths.log_file(lsn))  # it was cached at its upload
         with suppress(InvalidFrameError, FileNotFoundError):
             found = self.fetch(lsn)
             if found is not None and found.header.nonce == commit.stamp.nonce:
@@ -138,9 +135,9 @@ class CommitObjects:
         return None
 
     def block(self, lsn: int) -> None:
-        """Have something at the name of a lost commit that is none: nobody takes it any more.
+        """Occupy the name of a lost commit by an invalid object, so that no writer uses it.
 
-        A commit that is there after all stays, also where a name is not created but written.
+        If the commit exists after all, it stays, also in a bucket without conditional uploads.
         """
         self._files.create(paths.commit_object(lsn), [b"lost"])
 
@@ -149,12 +146,12 @@ class CommitObjects:
         self._files.prefetch((paths.log_file(lsn), 0, 1) for lsn in range(first, first + count))
 
     def later_than(self, lsn: int) -> Iterator[int]:
-        """The LSNs above this one that the bucket lists; a hint."""
+        """The LSNs above this one that the bucket lists; a listing may lag behind."""
         after = paths.commit_object(lsn)
         return _lsns(self._files.bucket.list(paths.LOG_FOLDER, after))
 
     def delete_up_to(self, lsn: int) -> list[str]:
-        """Delete the commits with these LSNs; their names."""
+        """Delete the commits up to this LSN; returns their names."""
         there = _lsns(self._files.walk(paths.LOG_FOLDER))
         names = [paths.commit_object(found) for found in takewhile(lambda n: n <= lsn, there)]
         self._files.remove(*names)
@@ -162,7 +159,7 @@ class CommitObjects:
 
 
 def proven_header(contents: pa.Buffer, lsn: int, seed: int) -> FrameHeader:
-    """The header of a commit's object; InvalidFrameError when it is another one's."""
+    """The header of the object of this LSN; InvalidFrameError when it is another commit's."""
     header = decode_header(contents, 0, seed)
     if header.lsn != lsn or header.length != contents.size:
         raise InvalidFrameError("the object holds another commit than its name says")

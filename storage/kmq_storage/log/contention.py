@@ -1,10 +1,10 @@
-"""Taking turns without talking: when a writer of a shared bucket tries, and when it makes room.
+"""Turns of the writers of a shared bucket, which they take without talking to each other.
 
-Writers share one sequence of names. Who has just made a commit knows the next name first, so it
-goes on for a turn of some commits, and then pauses for as long as others need to notice. Who
-waits reads how far the turn is and how fast it goes, sleeps until its end, and lets those go first
-that have waited for longer: all read the same log, so all know whose turn is next.
-Nothing here decides about correctness, only about how many uploads are in vain.
+All writers race for the same next name. The writer that has just made a commit knows the next name
+first. So it goes on for a turn of some commits, and then pauses long enough for others to notice.
+A waiting writer reads from the log how far the turn is and how fast it goes, and sleeps until its
+end. It lets writers go first that have waited longer. All read the same log, so they agree on the
+order. This never affects correctness, only the number of uploads that fail.
 """
 
 from __future__ import annotations
@@ -16,25 +16,26 @@ from kmq_storage.environment import Environment
 
 #: Commits of a turn while others are there; alone, turns grow to the longest.
 TURN, _LONGEST_TURN = 32, 512
-#: How long a writer pauses after its turn, in commits' time.
+#: How long a writer pauses after its turn, in multiples of a commit's duration.
 _PAUSE = 4.0
-#: How much later each one in the row tries, if those before it don't, in commits' time.
+#: How much longer each further writer in the row waits for those before it, in the same unit.
 _SLOT = 2.0
-#: Others count as active for this many commits after one of theirs.
+#: A writer counts as active for this many commits after its last one.
 _ACTIVE = 64
-#: And as waiting for their turn for this many.
+#: A writer counts as waiting for its turn for this many commits after its last one.
 _WAITING = 16 * TURN
-#: A log without a commit for this many commits' time is quiet, whatever clocks say.
+#: A log whose last commit is older than this many commits' duration is quiet.
 _QUIET = 10.0
-#: Nothing for so many commits' time: nobody is at it.
+#: After this many commits' duration without a commit, a turn counts as ended.
 _IDLE = 1.5
-#: A turn that is slower than this many commits' time leaves room between its commits.
+#: A turn slower than this many durations per commit leaves room between its commits.
 _SLOW = 2.0
-#: An observed pace counts for as much as the own one when it is of so many commits.
+#: The own pace counts as much as an observed pace of this many commits.
 _PRIOR = 4
-#: What others need at least to read a turn and to begin, where a commit takes less (seconds).
+#: The least time (seconds) that others need to read a turn and to begin, if a commit takes less.
 _STEP_SECONDS = 0.005
-#: Who waits reads on during a turn, so that little is left to read at its end.
+#: When at most this many commits of a turn are left, a waiting writer sleeps until its end. Before
+#: that, it reads at half of the rest, so that little is left to read at the end.
 _NEAR = 6
 _LOOKS_MAX = 40
 _SLEEP_MAX = 2.0
@@ -43,18 +44,18 @@ _NEW_SHARE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of the log as one look showed it."""
+    """The end of the log at one look."""
 
     lsn: int
     #: UTC microseconds of the last commit.
     time: int
-    #: How many commits its writer made in a row.
+    #: The number of commits in a row that the last writer made.
     run: int
-    #: The last commits of its writers, by their tags.
+    #: The last commit of each writer, by the writer's tag.
     writers: Mapping[bytes, int] = field(default_factory=dict)
 
     def row(self, own: bytes) -> int | None:
-        """How many of those that wait have waited for longer; None for who never had a turn."""
+        """How many waiting writers have waited longer; None for a writer without a turn yet."""
         last = self.writers.get(own)
         if last is None:
             return None
@@ -62,14 +63,14 @@ class Tail:
 
 
 class Writers:
-    """Who made the commits of a log, as its reader learns it."""
+    """The writers of a log's commits, as a reader learns of them."""
 
     def __init__(self) -> None:
         self._tag, self._run = b"", 0
         self._lasts: dict[bytes, int] = {}
 
     def note(self, lsn: int, tag: bytes) -> None:
-        """The next commit was made by the writer with this tag."""
+        """Note that the writer with this tag made the next commit."""
         if tag != self._tag:
             self._tag, self._run = tag, 0
             if len(self._lasts) > _WAITING:
@@ -78,7 +79,7 @@ class Writers:
         self._lasts[tag] = lsn
 
     def tail(self, lsn: int, time: int) -> Tail:
-        """The end of the log, with its last commit."""
+        """The end of the log, for the LSN and time of its last commit."""
         return Tail(lsn, time, self._run, dict(self._lasts))
 
 
@@ -90,12 +91,12 @@ class _Turn:
     since: float
 
 
-#: Look at the log, with so many commits to be expected there.
+#: Reads the log, with about so many new commits expected.
 Look = Callable[[int], Tail]
 
 
 class Contention:
-    """What one handle learned from its last commits. One thread at a time."""
+    """One handle's view of the turns; for one thread at a time."""
 
     def __init__(self, environment: Environment, tag: bytes) -> None:
         self._environment = environment
@@ -110,7 +111,7 @@ class Contention:
         self.lost_count = 0
 
     def before(self, look: Look, lsn: int) -> None:
-        """Wait for the turn, or make room for others after one; at once where nobody else is."""
+        """Wait for a turn, or after a turn make room for others; at once without other writers."""
         if self._last_won and lsn > self._last_won:
             self._others_came(lsn)
         if self._wins >= self._turn:
@@ -134,9 +135,9 @@ class Contention:
             self._wins, self._turn = 0, min(2 * self._turn, _LONGEST_TURN)
 
     def _await_turn(self, look: Look) -> None:
-        """Sleep until the turn of another writer ends and those that waited for longer had theirs.
+        """Sleep until the other writer's turn ends and writers that waited longer had theirs.
 
-        Return to try: then, when no commit comes, and where they come slowly.
+        It also returns when no commit comes, and when commits come so slowly that there is room.
         """
         seen = look(1)
         if self._is_quiet(seen):
@@ -163,12 +164,12 @@ class Contention:
                 turn = _Turn(seen, self._environment.monotonic())
 
     def _paced(self, commits: int, seconds: float) -> float:
-        """Seconds per commit of a turn; few commits prove little, so the own ones count too."""
+        """Seconds per commit of a turn, averaged with the own pace, as few commits prove little."""
         return (seconds + _PRIOR * self._step) / (commits + _PRIOR)
 
     @property
     def _step(self) -> float:
-        """What a commit takes, or what others need to notice it where that is more."""
+        """The duration of a commit, or the time that others need to notice it, if longer."""
         return max(self._commit_seconds, _STEP_SECONDS)
 
     def _is_quiet(self, seen: Tail) -> bool:
@@ -176,7 +177,7 @@ class Contention:
         return not self._missed and age > _QUIET * self._commit_seconds
 
     def _slots(self, seen: Tail) -> float:
-        """How many commits' time to leave to those that are before this one."""
+        """How long to leave to the writers before this one, in multiples of a commit's duration."""
         row = seen.row(self._tag)
         return _SLOT * (self._environment.rng.randrange(2) if row is None else row)
 
@@ -185,14 +186,14 @@ class Contention:
             self._environment.sleep(min(commits * pace, _SLEEP_MAX))
 
     def won(self, seconds: float, lsn: int) -> None:
-        """A commit was made; its last attempt took so long."""
+        """Note that this handle made a commit, whose last attempt took so many seconds."""
         share = _NEW_SHARE if self._last_won else 1.0
         self._commit_seconds += share * (seconds - self._commit_seconds)
         self._wins, self._missed, self._last_won = self._wins + 1, 0, lsn
         self._won_at = self._environment.monotonic()
 
     def lost(self, lsn: int) -> None:
-        """Another writer made the commit of this LSN."""
+        """Note that another writer made the commit of this LSN."""
         self.lost_count += 1
         self._missed += 1
         self._others_came(lsn)

@@ -1,7 +1,7 @@
-"""Following the commits of a bucket: one replica per handle, read object by object.
+"""Following the commits in a bucket: one replica per handle, read object by object.
 
-The next name is asked for; what is there is applied, what is missing is the log's end. One
-thread asks at a time, the others share its answer.
+The follower requests the object of the next LSN. If it exists, its commit is applied; if not, the
+log ends there. One thread requests at a time, and the others share its result.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.model import LogDamage
 from kmq_storage.objects.bucket_files import BucketFiles
 
-#: After this many commits in a row more are fetched at once.
+#: After this many commits in a row, several are fetched at once.
 _ONE_BY_ONE = 4
 _AHEAD_MAX = 32
-#: A missing commit with later ones behind it is asked for again before it counts as lost.
+#: How often a missing commit is requested again before it counts as lost, when later ones exist.
 _LOOKS_FOR_MISSING = 3
 
 
 class Follower:
-    """A state and the place in the log up to which it has read."""
+    """A state, and the cursor up to which its commits were read."""
 
     def __init__(
         self,
@@ -46,24 +46,24 @@ class Follower:
         self._files = files
         self._objects = objects
         self._environment = environment
-        #: Held while state and cursor change; told whenever they did.
+        #: Held while state and cursor change; notified after each change.
         self.changed = threading.Condition(threading.RLock())
         self._looking = threading.Lock()
         self._looks_begun = self._last_look = 0
         #: When the last commit came, or this handle was opened; monotonic seconds.
         self.news_at = environment.monotonic()
-        #: Whether all that was begun to be applied is: an interruption may come in between.
+        #: False while a commit is being applied; if it stays False, an interruption came between.
         self._whole = True
-        #: When it was last known that nothing after the cursor was deleted.
+        #: When it was last certain that no commit after the cursor was deleted.
         self._known_since: Moment | None = None
-        #: The last commit that denied what was read before it.
+        #: The LSN of the last commit that contradicted commits read before.
         self._denied = 0
         self._begin()
 
     def _begin(self) -> None:
-        """Begin at the newest checkpoint, or where the log begins."""
+        """Begin at the newest checkpoint, or at the first commit when there is none."""
         began = Moment.now(self._environment)
-        due = began.monotonic + limits.REBASE_SECONDS  # however long this takes
+        due = began.monotonic + limits.REBASE_SECONDS  # from before the reading
         found = newest_checkpoint(self._files)
         with self.changed:
             self._whole = False
@@ -78,31 +78,31 @@ class Follower:
             self._whole = True
 
     def begin_anew(self) -> None:
-        """Forget everything that was read: files that it names were collected."""
+        """Begin at the newest checkpoint, because files of this state were collected."""
         with self._looking:
             self._begin()
 
     def settle(self) -> None:
-        """Begin anew if an interruption left a commit that is applied in part."""
+        """Begin anew if an interruption left a half applied commit."""
         with self.changed:
             if not self._whole:
                 self._begin()
 
     @property
     def is_sure(self) -> bool:
-        """Whether the next name can't be free because its commit was deleted."""
+        """Whether it is ruled out that the next name is free because its commit was deleted."""
         return is_recent(self._known_since, self._environment)
 
     def is_fresh(self) -> bool:
-        """Whether the log's end was seen a moment ago."""
+        """Whether the log's end was seen less than `limits.FRESH_SECONDS` ago."""
         since = self._known_since
         now = Moment.now(self._environment)
         return self._whole and since is not None and since.seconds_to(now) < limits.FRESH_SECONDS
 
     def advance(self, expected: int = 1) -> None:
-        """Apply every commit that is there; one request when there is nothing new.
+        """Apply every new commit; when there is none, this takes one request.
 
-        With more than one expected, so many are asked for at once if the last of them is there.
+        If `expected` is above 1 and the last of so many commits exists, all are fetched at once.
         """
         wanted = self._looks_begun + 1
         with self._looking:
@@ -113,12 +113,12 @@ class Follower:
             self._last_look = self._looks_begun
 
     def step(self) -> None:
-        """Apply the next commit if it is there, and look no further: one request."""
+        """Apply only the next commit, if it exists: one request."""
         with self._looking:
             self._look(0, most=1)
 
     def _fetch_expected(self, count: int) -> int:
-        """How many of the next commits are on their way now: so many, or none."""
+        """Begin to fetch the next `count` commits if the last one exists; returns how many."""
         count = min(count, _AHEAD_MAX)
         if count <= 1 or not self._objects.exists(self.cursor.lsn + count):
             return 0
@@ -133,7 +133,7 @@ class Follower:
             cursor, since = self.cursor, Moment.now(self._environment)
             found, reason = self._try_fetch(cursor)
             if self._was_collected() or self.cursor is not cursor:
-                continue  # begun anew, or moved on by this process's own commit
+                continue  # begun anew, or this process made a commit
             if reason:
                 if not self._pass_over(cursor, reason):
                     return
@@ -142,7 +142,7 @@ class Follower:
                     hits += 1
                     self._fetch_ahead(hits)
                 else:
-                    most = None  # what was known comes back before anybody looks at it
+                    most = None  # begun anew: read everything that was known before
                 if hits == most:
                     return
             elif self._is_end(cursor):
@@ -150,9 +150,10 @@ class Follower:
                 return
 
     def _take_over(self, found: CommitObject) -> bool:
-        """Apply a commit; False when it denies what was read before: then this begins anew, once.
+        """Apply a commit; when it contradicts commits read before, begin anew and return False.
 
-        A repair gave up commits that were read here, and nobody else could tell what they did.
+        A repair may give up commits that this handle could read and the repair could not. The
+        handle must then forget them as well. It begins anew only once for each such commit.
         """
         entries, is_new = found.entries(), self._denied != found.end.lsn
         try:
@@ -163,12 +164,12 @@ class Follower:
             if not is_new:
                 raise
         self._denied = found.end.lsn
-        with self._files.afresh():  # nor does what was kept of them count
+        with self._files.afresh():  # use no cached objects of the commits that were given up
             self._begin()
         return False
 
     def _try_fetch(self, cursor: Cursor) -> tuple[CommitObject | None, str]:
-        """The commit after the cursor if it is there, or what is wrong with it."""
+        """The commit after the cursor, or None if it doesn't exist, or the reason if it is bad."""
         try:
             found = self._objects.fetch(cursor.lsn + 1)
         except InvalidFrameError as error:
@@ -178,12 +179,15 @@ class Follower:
         return found, ""
 
     def _fetch_ahead(self, hits: int) -> None:
-        """Far behind, have many commits on their way at once."""
+        """Begin to fetch many commits at once after many were found in a row."""
         if hits >= _ONE_BY_ONE and hits % _ONE_BY_ONE == 0:
             self._objects.fetch_ahead(self.cursor.lsn + 1, min(hits // 2, _AHEAD_MAX))
 
     def _was_collected(self) -> bool:
-        """Whether the commits asked for may be gone, unless that is ruled out; then start over."""
+        """Begin anew if the next commits may have been collected; returns whether it did.
+
+        This costs requests, unless it was ruled out a short time ago.
+        """
         if self.is_sure:
             return False
         since = Moment.now(self._environment)
@@ -204,16 +208,17 @@ class Follower:
         return True
 
     def _went_on(self) -> bool:
-        """Whether a checkpoint tells of later commits, though no mark does: marks may be lost."""
+        """Whether a checkpoint tells of later commits, in case marks of collection were lost."""
         if is_recent(self._begun, self._environment):
-            return False  # this handle began at the newest one
+            return False  # this handle has just begun at the newest one
         return any(lsn > self.cursor.lsn for lsn, _ in checkpoints(self._files))
 
     def _is_end(self, cursor: Cursor) -> bool:
-        """Whether no later commit is there either; looked up once per handle.
+        """Whether the log ends at the cursor, where the next commit doesn't exist.
 
-        A store that says yes to a write and loses it leaves a hole. Nothing is read or written
-        behind it: who does not know of the hole may fill it.
+        A bucket that acknowledges a write and loses it leaves a hole. So later commits are searched
+        for, once per handle. If there are any, the end is broken: nothing is read or written behind
+        the hole, because a writer that does not know of it could fill it.
         """
         if self._end_proven:
             return True
@@ -230,9 +235,9 @@ class Follower:
         return True
 
     def _first_beyond(self, lsn: int) -> int | None:
-        """The next commit behind this name that there is, damaged or not: it followed something.
+        """The LSN of the first existing object after this one, damaged or not, or None.
 
-        Files of records are there since some commit after the first one.
+        When even the first commit is missing, files with records tell that there were commits.
         """
         later = next(self._objects.later_than(lsn), None)
         if later is None and lsn == 1:
@@ -241,7 +246,7 @@ class Follower:
         return later
 
     def _next_proven(self, lsn: int) -> CommitObject | None:
-        """The first commit after this LSN that is the next one, or listed, and proves itself."""
+        """The first valid commit after this LSN: the next one, or a later one of the listing."""
         for later in chain([lsn + 1], self._objects.later_than(lsn)):
             with suppress(InvalidFrameError):
                 found = self._objects.fetch(later)
@@ -250,7 +255,7 @@ class Follower:
         return None
 
     def _pass_over(self, cursor: Cursor, reason: str) -> bool:
-        """Go on behind a damaged commit, when a later one proves itself."""
+        """Skip damaged commits if a later one is valid; otherwise the state's end is broken."""
         lsn, later = cursor.lsn + 1, self._next_proven(cursor.lsn + 1)
         file = paths.commit_object(lsn)
         if later is None:
@@ -266,12 +271,12 @@ class Follower:
 
     @property
     def tail(self) -> Tail:
-        """The end of the log as far as it was read."""
+        """The end of the log as it was read, with its recent writers."""
         with self.changed:
             return self._writers.tail(self.cursor.lsn, self.cursor.time)
 
     def applied(self, end: Cursor, entries: list[Entry], nonce: bytes) -> None:
-        """Take over a commit that was read, or that this process wrote itself."""
+        """Apply a commit that was read, or that this process wrote itself."""
         with self.changed:
             self.settle()
             if end.lsn != self.cursor.lsn + 1:
@@ -284,14 +289,14 @@ class Follower:
             self.changed.notify_all()
 
     def note_end(self, since: Moment) -> None:
-        """The next name was free at this moment: this process created the last commit then."""
+        """Note that the next name was free at this moment, when this process made a commit."""
         self._known_since = since
 
 
 def _gives_up_known(state: StoreState, entries: Sequence[Entry]) -> bool:
-    """Whether a repair that knew of no records at some offsets gives these up, and a state does."""
+    """Whether a repair gives up offsets, knowing no records there, where a state has records."""
     if any(isinstance(entry, SegmentEntry) for entry in entries):
-        return False  # which has what is left of them
+        return False  # a segment holds the records that are left
     return any(
         isinstance(entry, GapEntry) and not entry.rows and _has_records(state, entry)
         for entry in entries

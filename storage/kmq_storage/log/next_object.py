@@ -1,13 +1,16 @@
-"""The next commit of a bucket: bound to the newest state, and created under its LSN's name.
+"""Writing a commit in a bucket: it is bound to the newest state and created under its LSN's name.
 
-- The name is the commit: it can be created once. It is ours when the store says that we created it,
-  or when the object, read back, has our nonce; any other answer is a doubt, and asked again.
-- It is bound to the state it follows. When another writer was faster, it is bound anew.
-- A name behind the end may be free again once its commit was collected. So what was created while
-  the end was not known for certain counts at once only above what was marked as collected. Below
-  it is the commit before that mark, which all have read, or a void one after it.
-- Where creating is not atomic, one writer at a time holds a lease, and looks before a commit, when
-  it did not for a while, whether it still does.
+- **The name is the commit**, because it can be created only once. The commit is ours when the
+  bucket confirms that we created the object, or when the object has our nonce when read back. After
+  any other answer, the writer tries again.
+- **Lost races**: when another writer created the name first, the units are bound anew to the new
+  state.
+- **Collected names**: the name of a collected commit is free again. A writer that was not certain
+  of the log's end may have created such a name. So its object counts at once only if it is above
+  all LSNs that are marked as collected. Otherwise it was either written before the mark, and other
+  writers have read it, or after it, and is void.
+- **Buckets without atomic creation** have one writer at a time, which holds a lease. Before a
+  commit, it checks the lease if it did not do so for a while.
 """
 
 from __future__ import annotations
@@ -34,12 +37,12 @@ from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
 
 _PAUSE_FIRST, _PAUSE_MAX = 0.05, 2.0
-#: Why nobody can tell of a commit whose writer slept.
+#: Why the outcome of a commit is unknown when its writer slept too long.
 _SLEPT = "answered when the commit may have been collected already"
 
 
 class NextObject:
-    """Writes commits behind what a follower has read."""
+    """Writes commits behind those that a follower has read."""
 
     def __init__(
         self,
@@ -55,22 +58,17 @@ class NextObject:
         self._follower = follower
         self._environment = environment
         self._single = single
-        #: The second half of the nonces of this handle's commits: others see whose turn it is.
+        #: The second half of all nonces of this handle, by which other writers see its turns.
         self._tag = environment.new_uuid().bytes[8:]
         self._contention = Contention(environment, self._tag)
 
     @property
     def lost_races(self) -> int:
-        """How often another writer was faster."""
+        """How often another writer won the race for an LSN."""
         return self._contention.lost_count
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
-        """Write one commit of all units; one thread at a time.
-
-        RefusedError names the unit that can't be bound, DuplicateCommitError the commit that is
-        stored already; nothing is written then. CommitOutcomeUnknownError when the store didn't
-        answer for long, UnavailableError when it refused.
-        """
+        """Write one commit of all units; for one thread at a time. See `CommitLog.append`."""
         with translated(self._files.url):
             became_writer = self._single is not None and self._single.check()
             if became_writer or not self._follower.is_sure:
@@ -94,7 +92,7 @@ class NextObject:
         return self._follower.tail
 
     def _next_commit(self, units: Sequence[Unit]) -> NewCommit:
-        """The units bound to the newest state that is known; to the newest there is, if refused."""
+        """The units bound to the known state; if that refuses them, to a refreshed one."""
         try:
             return self._bound(units)
         except (RefusedError, DuplicateCommitError):
@@ -126,12 +124,12 @@ class NextObject:
             raise broken_end(broken)
 
     def create(self, commit: NewCommit) -> bool:
-        """Whether the commit of this LSN is ours, once that is known for certain."""
+        """Create the commit; returns whether it is ours, once that is certain."""
         uploads = self._upload(commit)
         return uploads > 0 and not self._is_void(commit, uploads)
 
     def _upload(self, commit: NewCommit) -> int:
-        """How many uploads it took until the name was ours; 0 when it is another's."""
+        """The number of uploads until the name was ours; 0 when it is another writer's."""
         deadline = self._environment.monotonic() + limits.COMMIT_TIMEOUT
         pause, uploads = _PAUSE_FIRST, 0
         while True:
@@ -146,7 +144,7 @@ class NextObject:
                 if uploads == 1:
                     raise
             except OSError:
-                pass  # reading failed: nothing is known yet
+                pass  # the answer is unknown: try again
             if self._environment.monotonic() > deadline:
                 why = f"gave no usable answer for {limits.COMMIT_TIMEOUT:g} s"
                 raise _unknown(self._files.url, commit.end.lsn, why)
@@ -154,7 +152,7 @@ class NextObject:
             pause = min(2 * pause, _PAUSE_MAX)
 
     def read_back(self, lsn: int) -> CommitObject | None:
-        """The commit of this LSN, None when there is none; CorruptionError when it is damaged."""
+        """The commit with this LSN, or None; CorruptionError when it is damaged."""
         try:
             return self._objects.fetch(lsn)
         except InvalidFrameError as error:
@@ -162,9 +160,10 @@ class NextObject:
             raise broken_end(damage) from error
 
     def _is_void(self, commit: NewCommit, uploads: int) -> bool:
-        """Whether the name was free only since the log had moved on: nobody will read it.
+        """Whether the name was free only because its earlier commit was collected.
 
-        CommitOutcomeUnknownError when it may as well have been read, and collected since.
+        No reader will ever see such a commit. CommitOutcomeUnknownError when it may also have been
+        valid, and collected since.
         """
         if self._follower.is_sure:
             return False
@@ -175,14 +174,14 @@ class NextObject:
             written = self._objects.written_at(commit)
         except OSError as error:
             raise _unknown(self._files.url, commit.end.lsn, _SLEPT) from error
-        # Of several uploads an earlier one may have been read: this object says nothing of it.
+        # After several uploads, an earlier one may have been read: this object can't tell.
         if uploads == 1 and written is not None and written > marked:
             return True
         raise _unknown(self._files.url, commit.end.lsn, _SLEPT)
 
 
 def stored_commit(end: Cursor, entries: list[Entry]) -> WrittenCommit:
-    """A commit of a bucket that ends here; none is ever lost."""
+    """A commit of a bucket, where written commits are never lost."""
     return WrittenCommit(
         end.lsn, to_datetime(end.time), tuple(entries), chain=end.chain or 0, losses=0
     )
