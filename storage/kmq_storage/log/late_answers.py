@@ -1,4 +1,4 @@
-"""The error for an answer that comes too late: which records it names."""
+"""The error for an answer that comes too late, which names the records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kmq_storage.format.queue_entries import Run
 if TYPE_CHECKING:
     from kmq_storage.log.state import StoreState
 
-#: The name of a topic by its id; None where it was deleted.
+#: Finds the name of a topic by its id; None for a deleted one.
 NameOf: TypeAlias = Callable[[bytes], str | None]
 
 
 def names_in(state: StoreState) -> NameOf:
-    """The names of topics as a state has them."""
+    """Names of topics from a state."""
 
     def name_of(topic_id: bytes) -> str | None:
         topic = state.topic_by_id(topic_id)
@@ -26,7 +26,7 @@ def names_in(state: StoreState) -> NameOf:
 
 
 def too_late(queue: str, late: Sequence[Run], name_of: NameOf) -> KmqError:
-    """The error for answers of deliveries that are not theirs any more."""
+    """The error for an answer whose delivery no longer holds these records."""
     first = late[0]
     topic = name_of(first.topic_id)
     place = "a topic that was deleted" if topic is None else f"{topic}-{first.partition}"

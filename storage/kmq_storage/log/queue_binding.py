@@ -1,7 +1,7 @@
-"""What a commit may do to queues: checked against the state that it will follow, and filled in.
+"""Binding of queue entries: check them against the state that they will follow, and complete them.
 
-Pure, as `binding`, which asks this for each kind of entry; what a queue says of its records is in
-`queue_state`.
+All functions are pure. `binding` calls them for each kind of entry; the rules for the records of a
+queue are in `queue_state`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kmq_storage.log.state import StoreState
 
 
 def check_queue(state: StoreState, entry: QueueEntry) -> None:
-    """AlreadyExistsError for a name that is taken, NotFoundError for a queue that is gone."""
+    """AlreadyExistsError for a new queue whose name is taken, NotFoundError for a deleted one."""
     existing = state.queues.find(entry.name)
     if entry.settings is None and (existing is None or existing.id != entry.queue_id):
         raise no_queue(entry.name)
@@ -38,9 +38,10 @@ def check_queue(state: StoreState, entry: QueueEntry) -> None:
 
 
 def check_queue_state(state: StoreState, entry: QueueStateEntry) -> None:
-    """ConflictError unless the queue is still as it was when it was copied before.
+    """Check a copied queue before it replaces the target's.
 
-    AlreadyExistsError when another one has its name.
+    ConflictError when the target's queue changed since it was last copied, AlreadyExistsError when
+    another queue has its name.
     """
     existing = state.queues.find(entry.name)
     if existing is not None and existing.id != entry.queue_id:
@@ -53,9 +54,10 @@ def check_queue_state(state: StoreState, entry: QueueStateEntry) -> None:
 
 
 def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:
-    """A binding with the offsets that a word means; NotFoundError for a topic that is gone.
+    """A binding with offsets in place of "earliest" or "latest"; NotFoundError without its topic.
 
-    A topic that is read already goes on where it is: only the filter is another one from now on.
+    A topic that the queue reads already goes on where it is: only the filter changes, from its
+    end on.
     """
     topic = state.topic_by_id(entry.topic_id)
     queue = state.queues.by_id(entry.queue_id)
@@ -70,7 +72,7 @@ def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:
 
 
 def check_look(state: StoreState, entry: LookEntry) -> None:
-    """ConflictError unless nobody looked there before, and the queue reads the topic all along."""
+    """ConflictError when another receiver looked at these records, or the topic was unbound."""
     queue = _live(state, entry.queue_id)
     is_read = entry.topic_id in queue.topic_ids()
     if not is_read or queue.unbound.get(entry.topic_id, 0) != entry.unbound:
@@ -80,9 +82,9 @@ def check_look(state: StoreState, entry: LookEntry) -> None:
 
 
 def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
-    """What a receiver gets; ConflictError when there is nothing.
+    """The records that a receiver gets; ConflictError when there are none.
 
-    Who wants none has what expired forgotten.
+    An entry for 0 records only removes expired ones.
     """
     queue = _live(state, entry.queue_id)
     now = state.not_before(entry.time)
@@ -94,7 +96,7 @@ def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
 
 
 def bound_answer(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
-    """An answer that comes in time; LeaseExpiredError for one that doesn't."""
+    """An answer with its time; LeaseExpiredError when it comes too late."""
     queue = _live(state, entry.queue_id)
     entry = entry.bound(state.not_before(entry.time))
     queue.check_answer(entry, names_in(state))
@@ -102,13 +104,16 @@ def bound_answer(state: StoreState, entry: AnswerEntry) -> AnswerEntry:
 
 
 def bound_slip(state: StoreState, entry: SlipAnswerEntry) -> SlipAnswerEntry:
-    """What was noted on a slip; ConflictError when that was committed already."""
+    """The answers noted on a slip; ConflictError when another process commits them."""
     _live(state, entry.queue_id).check_slip(entry)
     return replace(entry, time=state.not_before(entry.time))
 
 
 def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: int) -> None:
-    """QueueFullError when a queue's own log may not take rows besides those added already."""
+    """QueueFullError when a queue has no room for `rows` more records.
+
+    `added` counts the records that earlier entries of the commit add, less those that they free.
+    """
     queue = state.queues.by_id(queue_id)
     if queue is None or queue.settings.capacity is None:
         return
@@ -126,9 +131,9 @@ def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: i
 
 
 def freed_by(entry: AnswerEntry) -> int:
-    """For how many records a queue has room again by an answer.
+    """The number of records that an answer finishes, so that a queue has room for others.
 
-    None by a slip's: what is noted there may have been answered otherwise.
+    0 for a slip's answer: its records may have been answered in another way before.
     """
     if isinstance(entry, SlipAnswerEntry) or entry.answer not in (ACK, DEAD, EXHAUSTED, RECALL):
         return 0
@@ -138,6 +143,6 @@ def freed_by(entry: AnswerEntry) -> int:
 def _live(state: StoreState, queue_id: bytes) -> Queue:
     queue = state.queues.by_id(queue_id)
     if queue is None:
-        gone = state.gone.find(queue_id)  # its own log had its id
+        gone = state.gone.find(queue_id)  # the queue's own log had the same id
         raise no_queue(queue_id.hex()) if gone is None else state.gone.missing(queue_id)
     return queue

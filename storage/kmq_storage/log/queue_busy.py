@@ -1,7 +1,8 @@
-"""The keys that others have to wait for, as what is remembered of a queue's blocks tells them.
+"""The busy keys of a queue with `order="key"`: later records with such a key must wait.
 
-Pure. Who wants few records asks each block for few keys: to put the keys of a million records
-that somebody holds in order takes longer than all else that a receive does.
+The keys come sorted from each block of rows. A receiver of few records looks its few keys up in
+each block, because sorting the keys of a million locked records takes longer than the rest of a
+receive.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ import numpy as np
 
 from kmq_storage.arrays import Array
 
-#: So many keys are looked for in each block; for more, all blocks are put in order first.
+#: Up to this many keys are looked up in each block; for more, the keys of all blocks are sorted.
 _FEW = 64
 
 
 class Busy:
-    """Keys, those of each block in order; 0 stands for none, and waits for nobody."""
+    """The busy keys, sorted within each block. A record with key 0 has no key and never waits."""
 
     def __init__(self, blocks: Iterable[Array]) -> None:
         self._blocks = [keys for keys in blocks if len(keys)]
@@ -27,7 +28,7 @@ class Busy:
         return bool(self._blocks)
 
     def first_free(self, keys: Array, most: int) -> Array:
-        """The places of the first of some keys that don't have to wait, at most so many."""
+        """The indexes of the first `most` of some keys that don't have to wait."""
         few = keys[:_FEW]
         if self._all is None and most <= _FEW:
             free = _free(few, self._blocks)
@@ -43,9 +44,9 @@ class Busy:
 
 
 def _free(keys: Array, blocks: Iterable[Array]) -> Array:
-    """The places of those that are 0, or in none of the blocks."""
+    """The indexes of keys that are 0 or in none of the blocks."""
     busy: Array = np.zeros(len(keys), np.bool_)
     for ordered in blocks:
-        if len(ordered):  # `np.isin` takes longer where they are in order
+        if len(ordered):  # faster than `np.isin` for sorted keys
             busy |= ordered[np.minimum(ordered.searchsorted(keys), len(ordered) - 1)] == keys
     return np.flatnonzero(~busy | (keys == 0))

@@ -1,9 +1,11 @@
-"""The records of one partition that a queue has not finished, as rows of numpy arrays.
+"""The unfinished records of one partition of a queue, as rows of numpy arrays.
 
-A row has 42 bytes, so a million records that are held or delayed take 42 MB. Rows stand in
-blocks, sorted by offset: what happens to one record touches one block, what happens to a run of
-them is a few operations on arrays. A record can be had when its time has come: that of its
-delivery, of its next try, or the end of its lock. So one column says when, for all of them.
+A row has 42 bytes, so a million records that are locked or delayed take 42 MB. Rows are kept in
+blocks, sorted by offset: a change of one record touches one block, and a change of a run of
+records is a few array operations.
+
+A record can be delivered once a certain time has come: that of its scheduled delivery, of its next
+try, or the end of its lock. So one column, `at`, says when, whatever the record's state is.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ import numpy as np
 from kmq_storage.arrays import Array, Numbers
 from kmq_storage.format.delivery_numbers import times_of
 
-#: Nobody had it, or it was given back; somebody holds it until `at`; it comes again at `at`; it
-#: is done, and only keeps its offset from being taken for one that nobody looked at yet.
+#: The states of a record:
+#: FREE: never delivered, or released by its receiver.
+#: LOCKED: a receiver holds it until `at`.
+#: WAITING: it is retried at `at`.
+#: GONE: it is done. The row only tells its offset from those of records without a row.
 FREE, LOCKED, WAITING, GONE = range(4)
 NEVER = 2**63 - 1
 PRIORITY = 4
@@ -25,13 +30,13 @@ PRIORITY = 4
 ROW = np.dtype(
     [
         ("offset", "<i8"),
-        #: When it can be had, UTC us.
+        #: When it can be delivered, UTC us.
         ("at", "<i8"),
-        #: Nobody gets it from then on.
+        #: When it expires, UTC us: from then on, it is not delivered.
         ("expires", "<i8"),
-        #: What its order goes by; 0 for none.
+        #: A hash of its ordering key; 0 for none.
         ("key", "<u8"),
-        #: The number of its last delivery (`Run.delivery`); 0 for a record that nobody had.
+        #: The number of its last delivery (`Run.delivery`); 0 if it was never delivered.
         ("count", "<i8"),
         ("state", "u1"),
         ("priority", "u1"),
@@ -43,7 +48,7 @@ _WASTE = 1024
 
 
 def new_rows(offsets: Numbers) -> Array:
-    """Rows of records that nobody had yet, by their offsets in order."""
+    """Rows for records that were never delivered, with these ascending offsets."""
     rows: Array = np.zeros(len(offsets), ROW)
     rows["offset"] = offsets
     rows["expires"] = NEVER
@@ -52,7 +57,7 @@ def new_rows(offsets: Numbers) -> Array:
 
 
 class _Block:
-    """Some rows that follow each other, with room for more behind them."""
+    """A block of rows in the order of offsets, with room for more behind them."""
 
     __slots__ = ("_busy", "_oldest", "_soonest", "changes", "first", "live", "room", "size")
 
@@ -62,18 +67,18 @@ class _Block:
         self.room[: self.size] = rows
         self.first = int(rows[0]["offset"])
         self.live = int(np.count_nonzero(rows["state"] != GONE))
-        #: One more before and after each change: others look at a block meanwhile.
+        #: Counted up before and after each change, since other threads read blocks meanwhile.
         self.changes = 0
-        #: When the first of them can be had, and after which changes somebody found that out.
+        #: A cached result of `first_at`, behind the `changes` that it holds for.
         self._soonest = (-1, 0)
-        #: When the first of them expires, and after which changes.
+        #: A cached result of `first_expiry`, behind the `changes` that it holds for.
         self._oldest = (-1, 0)
-        #: What records of others have to wait for, after which changes, and from when until when.
+        #: A cached result of `busy`: the `changes`, and the times from and until which it holds.
         self._busy: tuple[int, int, int, Array] = (-1, 0, 0, rows["key"])
 
     @property
     def rows(self) -> Array:
-        """The rows that are there."""
+        """The rows, without the room behind them."""
         return self.room[: self.size]
 
     @property
@@ -82,7 +87,7 @@ class _Block:
         return int(self.room["offset"][self.size - 1])
 
     def extend(self, rows: Array) -> bool:
-        """Take over rows that come behind the last one; False where they don't fit."""
+        """Add rows behind the last one; False when the block has no room for them."""
         end = self.size + len(rows)
         if end > _BLOCK:
             return False
@@ -97,7 +102,7 @@ class _Block:
         return True
 
     def first_at(self) -> int:
-        """When the first of its records can be had."""
+        """The earliest time at which one of its records can be delivered."""
         changes, at = self._soonest
         if changes != self.changes:
             changes, at = self.changes, int(self.rows["at"].min())
@@ -105,7 +110,7 @@ class _Block:
         return at
 
     def first_expiry(self) -> int:
-        """When the time of the first of its records is over that is not done."""
+        """The earliest time at which one of its unfinished records expires."""
         changes, at = self._oldest
         if changes != self.changes:
             changes, rows = self.changes, self.rows
@@ -114,7 +119,7 @@ class _Block:
         return at
 
     def busy(self, now: int, most: int) -> Array:
-        """The keys in order that others must wait for, found anew when they may differ."""
+        """The sorted keys of records that block later records with the same key."""
         changes, since, until, keys = self._busy
         if changes != self.changes or not since <= now < until:
             changes, rows = self.changes, self.rows
@@ -125,7 +130,7 @@ class _Block:
 
 
 class Rows:
-    """Rows by offset; GONE ones go when nobody needs them any more."""
+    """All rows of a partition by offset; rows that are GONE are removed at some time."""
 
     def __init__(self) -> None:
         self._blocks: list[_Block] = []
@@ -133,9 +138,9 @@ class Rows:
         #: Rows that are not GONE.
         self.live = 0
         self._size = 0
-        #: Whether any record ever had a time after which nobody gets it.
+        #: Whether any record ever had a time of expiry.
         self.expire = False
-        #: Priorities that some record had, besides the usual one.
+        #: Priorities of records, besides the default one.
         self.priorities: set[int] = set()
 
     def __bool__(self) -> bool:
@@ -147,11 +152,11 @@ class Rows:
         return self._blocks[-1].last if self._blocks else -1
 
     def all(self) -> Array:
-        """Every row, GONE ones among them, in one array of its own."""
+        """A copy of all rows, including those that are GONE."""
         return np.concatenate([np.zeros(0, ROW), *(block.rows for block in self._blocks)])
 
     def put(self, rows: Array) -> None:
-        """Add rows, in order; their offsets have none yet, and none between them has one."""
+        """Add rows with ascending offsets; there must be no rows at or between these offsets."""
         if not len(rows):
             return
         self._note_kinds(rows)
@@ -166,7 +171,7 @@ class Rows:
         self._merge(max(number, 0), rows)
 
     def append(self, offsets: range, **columns: int) -> None:
-        """Add rows of records that nobody had yet, with these columns, behind all others."""
+        """Add rows for these offsets behind all others, with some columns set to a value each."""
         rows = new_rows(np.arange(offsets.start, offsets.stop))
         for name, value in columns.items():
             rows[name] = value
@@ -183,7 +188,7 @@ class Rows:
             self.priorities.discard(PRIORITY)
 
     def _merge(self, number: int, rows: Array) -> None:
-        """Put rows into the block of this number, or behind it, in pieces of bounded size."""
+        """Merge rows into the block with this number, or add blocks behind it."""
         if number < len(self._blocks) and self._blocks[number].last > int(rows[0]["offset"]):
             rows = np.concatenate([self._blocks[number].rows, rows])
             rows = rows[np.argsort(rows["offset"], kind="stable")]
@@ -195,12 +200,12 @@ class Rows:
         self._firsts[replaced] = [block.first for block in blocks]
 
     def spans(self, first: int, end: int) -> Iterator[Array]:
-        """The rows with offsets in [first, end), block by block, as views to look at."""
+        """The rows with offsets in [first, end), block by block, as views."""
         return (block.rows[low:high] for block, low, high in self._spans(first, end))
 
     def _spans(self, first: int, end: int) -> Iterator[tuple[_Block, int, int]]:
         number = max(bisect_right(self._firsts, first) - 1, 0)
-        for block in self._blocks[number:]:  # a copy: others look while somebody applies
+        for block in self._blocks[number:]:  # a copy, as another thread may apply a commit
             if block.first >= end:
                 return
             low, high = block.rows["offset"].searchsorted((first, end)).tolist()
@@ -213,7 +218,7 @@ class Rows:
         return np.concatenate([np.zeros(0, np.int64), *found])
 
     def change(self, first: int, end: int, **columns: int) -> None:
-        """Set columns of the rows with offsets in [first, end); not for ones that are done."""
+        """Set columns of the rows with offsets in [first, end), none of which may be GONE."""
         for block, low, high in self._spans(first, end):
             block.changes += 1
             for name, value in columns.items():
@@ -221,7 +226,10 @@ class Rows:
             block.changes += 1
 
     def change_known(self, offsets: Numbers, **columns: int | Array) -> bool:
-        """Set columns of rows by their ascending offsets; False, and nothing, if one has no row."""
+        """Set columns of the rows at these ascending offsets.
+
+        When one of them has no row, nothing is changed and the result is False.
+        """
         found, at = [], 0
         for block, low, high in self._spans(int(offsets[0]), int(offsets[-1]) + 1):
             behind = int(offsets.searchsorted(block.last, "right"))
@@ -241,7 +249,7 @@ class Rows:
         return True
 
     def set_keys(self, first: int, end: int, keys: Array) -> None:
-        """What the order of the records with offsets in [first, end) goes by."""
+        """Set the ordering keys of the records with offsets in [first, end)."""
         at = 0
         for block, low, high in self._spans(first, end):
             block.changes += 1
@@ -250,9 +258,10 @@ class Rows:
             at += high - low
 
     def finish(self, first: int, end: int, *, below: int) -> int:
-        """The records with offsets in [first, end) are done; how many were not before.
+        """Mark the records with offsets in [first, end) as done; returns how many were not.
 
-        Rows below an offset go altogether, at the latest when there are many of them.
+        Done rows below offset `below` can be removed. That happens at the latest when there are
+        many of them.
         """
         done = 0
         for block, low, high in list(self._spans(first, end)):
@@ -276,7 +285,7 @@ class Rows:
         self._size -= block.size
 
     def _tidy(self, below: int) -> None:
-        """Forget the rows below an offset that are done."""
+        """Remove the rows below an offset that are done."""
         rows = self.all()
         rows = rows[(rows["state"] != GONE) | (rows["offset"] >= below)]
         blocks = _blocks_of(rows)
@@ -284,11 +293,11 @@ class Rows:
         self._size = len(rows)
 
     def first_at(self) -> int:
-        """When the first record can be had that has a row, UTC us."""
+        """The earliest time (UTC us) at which a record with a row can be delivered."""
         return min((block.first_at() for block in self._blocks), default=NEVER)
 
     def next_after(self, now: int) -> int:
-        """When the first record can be had that can't be had now, UTC us."""
+        """The earliest time after `now` at which a record becomes deliverable, UTC us."""
         found = [NEVER]
         for block in self._blocks:
             at = block.first_at()
@@ -296,21 +305,22 @@ class Rows:
         return min(found)
 
     def busy(self, now: int, most: int) -> Iterator[Array]:
-        """The keys of records that others must wait for: held, failed before, or for ever.
+        """For each block, the sorted keys of records that block later records with the same key.
 
-        Those of each block, in order. `most`: how often a record is handed out at most.
+        These are locked records, records that wait for a retry, and those that were delivered
+        `most` times without success.
         """
         return (block.busy(now, most) for block in list(self._blocks))
 
     def due(self, now: int) -> Iterator[Array]:
-        """Copies of the rows that can be had now, in order."""
+        """Copies of the rows that can be delivered now, in order."""
         for block in list(self._blocks):
             if block.first_at() <= now:
                 rows = block.rows
                 yield rows[rows["at"] <= now]
 
     def expired(self, now: int) -> Numbers:
-        """The offsets of records that nobody holds and whose time is over."""
+        """The offsets of unlocked records that have expired."""
         found = [np.zeros(0, np.int64)]
         if not self.expire:
             return found[0]
@@ -321,7 +331,7 @@ class Rows:
         return np.concatenate(found)
 
     def lowest(self) -> int | None:
-        """The offset of the first record that is not done."""
+        """The offset of the first unfinished record."""
         for block in self._blocks:
             if block.live:
                 rows = block.rows
@@ -329,7 +339,7 @@ class Rows:
         return None
 
     def end_of_run(self, offset: int) -> int:
-        """The first offset at or after this one that has no row."""
+        """The first offset at or after this one without a row."""
         if offset > self.last:
             return offset
         number = bisect_right(self._firsts, offset) - 1
@@ -348,7 +358,7 @@ class Rows:
 
 
 def _next(times: Array, now: int) -> int:
-    """The first of some times that is still to come."""
+    """The earliest of some times that is after `now`."""
     return int(times[times > now].min(initial=NEVER))
 
 
@@ -360,7 +370,7 @@ def _are_busy(rows: Array, now: int, most: int) -> Array:
 
 
 def are_over(rows: Array, now: int) -> Array:
-    """Of which rows nobody holds the record, and its time is over."""
+    """A mask of the unlocked, unfinished records that have expired."""
     over: Array = (
         (rows["expires"] <= now)
         & (rows["state"] != GONE)

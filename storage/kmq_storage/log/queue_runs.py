@@ -1,4 +1,4 @@
-"""Runs of records from and to arrays of their offsets."""
+"""Conversion between runs of records and arrays of their offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kmq_storage.format.queue_entries import Run
 
 
 def runs_of(key: Key, offsets: Numbers, counts: Numbers) -> Iterable[Run]:
-    """Numbers in order, and the number of the delivery of each, as runs."""
+    """Ascending offsets, with the delivery number of each, as runs."""
     if not len(offsets):
         return
     breaks = np.flatnonzero((np.diff(offsets) != 1) | (np.diff(counts) != 0)) + 1
@@ -24,12 +24,12 @@ def runs_of(key: Key, offsets: Numbers, counts: Numbers) -> Iterable[Run]:
 
 
 def by_partition(runs: Iterable[Run]) -> Iterator[tuple[Key, list[Run]]]:
-    """Runs in their order, those of one partition that follow each other together."""
+    """Runs grouped by partition, where neighbours have the same one; the order stays."""
     return ((key, list(some)) for key, some in groupby(runs, key=itemgetter(0, 1)))
 
 
 def expanded(runs: Sequence[Run]) -> tuple[Numbers, Numbers]:
-    """The offset of each record of runs of a partition, and the number of its delivery."""
+    """The offset and the delivery number of each record of some runs of a partition."""
     firsts, rows, counts = np.array([run[2:] for run in runs], np.int64).T
     behind = np.cumsum(rows)
     steps = np.arange(behind[-1]) - np.repeat(behind - rows, rows)

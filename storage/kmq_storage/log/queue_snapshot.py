@@ -1,4 +1,4 @@
-"""The queues of a state for the root of a checkpoint, and back: JSON, and Arrow for the rows."""
+"""Queues in a checkpoint's root, written and read back: JSON, and Arrow for the rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmq_storage.log.queue_topics import Binding
 from kmq_storage.log.queues import Queues, queue_settings_of
 
 _COLUMNS = ROW.names or ()
-#: As older versions wrote them: how often a record was handed out was a number of four bytes.
+#: The row of older versions, whose delivery number had four bytes.
 _OLDER_ROW = np.dtype([(name, "<i4" if name == "count" else ROW[name]) for name in _COLUMNS])
 _SCHEMA = pa.schema(
     [("source", pa.int32()), *((name, pa.from_numpy_dtype(ROW[name])) for name in _COLUMNS)]
@@ -40,23 +40,26 @@ def queues_snapshot(queues: Queues) -> list[Any]:
 
 
 def copied(queue: Queue) -> Queue:
-    """A queue of its own with the same state."""
+    """A copy of a queue, which later commits do not change."""
     return _only(*_snapshot(queue))
 
 
 def state_entry(queue: Queue, replaces: int | None) -> QueueStateEntry:
-    """What has a store have this queue, in place of one that handed out something so often."""
+    """An entry that puts this queue into another store.
+
+    `replaces`: the `turns` of the queue that it replaces there, or None if there must be none.
+    """
     (facts,), rows = _snapshot(queue)
     return QueueStateEntry(facts, rows.decode(), replaces)
 
 
 def restored(entry: QueueStateEntry) -> Queue:
-    """The queue that an entry tells of."""
+    """The queue of an entry made by `state_entry`."""
     return _only([dict(entry.facts)], entry.rows.encode())
 
 
 def _only(members: list[Any], rows: bytes) -> Queue:
-    """The queue of a snapshot that has no other."""
+    """The only queue of a snapshot."""
     alone = Queues()
     restore_queues(alone, members, rows)
     (queue,) = alone
@@ -70,7 +73,7 @@ def _snapshot(queue: Queue) -> tuple[list[Any], bytes]:
 
 
 def _slips(queue: Queue) -> dict[str, Any]:
-    """What is noted aside, as settings: who does not know of slips must not hand out records."""
+    """The slips as settings, so that a version that does not know slips refuses the queue."""
     found: dict[str, Any] = {}
     for key, each in queue.slips.items():
         runs = [[run[0].hex(), *run[1:]] for run in each.runs]
@@ -83,9 +86,9 @@ def _slips(queue: Queue) -> dict[str, Any]:
 
 
 def _unbound(queue: Queue) -> dict[str, Any]:
-    """What it knows of topics that it did not read all the time, as settings, for the same reason.
+    """How often topics were unbound, and their unfinished delivered records.
 
-    How often each was unbound, and what had been handed out and is not finished.
+    As settings, so that a version that does not know them refuses the queue.
     """
     unbound = [[key.hex(), times] for key, times in queue.unbound.items()]
     left = [[key[0].hex(), key[1], b64encode(rows.tobytes()).decode()] for key, rows in queue.left]
@@ -93,7 +96,7 @@ def _unbound(queue: Queue) -> dict[str, Any]:
 
 
 def rows_snapshot(queues: Queues) -> bytes:
-    """The rows of all partitions of all queues, in that order, as an Arrow stream in base64."""
+    """The rows of all partitions of all queues, in their order, as an Arrow stream in base64."""
     sources = [source for queue in queues for source in queue.sources.values()]
     tables = [source.rows.all() for source in sources]
     numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(each) for each in tables])

@@ -1,7 +1,7 @@
-"""One partition as a queue reads it: what nobody had yet, and the rows of what is not finished.
+"""One partition as a queue reads it: the untouched backlog, and rows of unfinished records.
 
-Pure. Records from `next` on have no row unless there is something to be said of them (a delay, for
-example); they are had in order, so that a long backlog costs nothing.
+All of it is pure. Records from `next` on are the backlog. They have no rows, except for those with
+a delay, for example. They are delivered in order, so a long backlog costs no memory.
 """
 
 from __future__ import annotations
@@ -30,53 +30,54 @@ from kmq_storage.log.queue_rows import (
 from kmq_storage.log.queue_runs import expanded, runs_of
 
 _NONE = np.zeros(0, np.int64)
-#: So many runs are looked up at once, fewer one by one.
+#: From this many runs on, they are looked up at once instead of one by one.
 _MANY = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What somebody wants to have now."""
+    """What a receiver asks of one partition."""
 
+    #: The most records.
     most: int
     #: UTC us.
     now: int
-    #: Records that were handed out so often are not handed out again.
+    #: Records with this many deliveries are not delivered again.
     deliveries_max: int
     priority: int = PRIORITY
-    #: Whether only records are had that were looked at.
+    #: Whether only records are delivered that were looked at.
     looked: bool = False
-    #: Keys of which somebody has a record, or one waits: theirs are not had.
+    #: Keys whose records must wait, for `order="key"`.
     busy: Busy | None = None
 
 
 class Source:
-    """What a queue did with the records of one partition."""
+    """The state of one partition in a queue."""
 
     __slots__ = ("_looked", "_unnumbered", "next", "rows")
 
     def __init__(self, start: int, *, looked: bool, unnumbered: int) -> None:
-        #: From here on nobody had a record that has no row, or looked at one.
+        #: Records without a row from here on were neither delivered nor looked at.
         self.next = start
-        #: Whether every record has to be looked at, whatever else is to be said of it.
+        #: Whether every record must be looked at, also one that has a row already.
         self._looked = looked
-        #: What the first delivery of a record is counted on from.
+        #: The number before that of a record's first delivery.
         self._unnumbered = unnumbered
         self.rows = Rows()
 
     # --- looking ------------------------------------------------------------------------
 
     def unseen(self, end: int) -> int:
-        """How many records up to an offset nobody had yet, and nothing is to be said of."""
+        """The number of backlog records up to `end` that have no row."""
         ahead = len(self.rows.offsets(self.next, NEVER)) if self.rows else 0
         return max(end - self.next - ahead, 0)
 
     def held(self, end: int, now: int) -> int:
-        """How many records up to an offset are not finished, without those whose time is over."""
+        """The number of unfinished records up to `end`, without expired ones."""
         return self.rows.live + self.unseen(end) - len(self.rows.expired(now))
 
     def take(self, key: Key, span: tuple[int, int], wish: Wish) -> list[Run]:
-        """The first records that can be had, of those with offsets in a span, as runs."""
+        """The first deliverable records with offsets in a span, as runs."""
         start, end = span
         unseen = wish.priority == PRIORITY and not wish.looked
         begin = max(self.next, start)
@@ -94,12 +95,12 @@ class Source:
         return list(runs_of(key, offsets[: wish.most], counts[: wish.most] + 1))
 
     def _has_rows_for(self, begin: int, now: int) -> bool:
-        """Whether rows have to be looked at: some can be had, or stand behind an offset."""
+        """Whether rows matter for a delivery: some are due, or have offsets from `begin` on."""
         rows = self.rows
         return bool(rows) and (rows.first_at() <= now or rows.last >= begin)
 
     def _due(self, start: int, wish: Wish) -> tuple[Numbers, Numbers]:
-        """Numbers of rows that can be had, and how often they were."""
+        """The offsets of deliverable rows, and their delivery numbers."""
         offsets, counts, found = [_NONE], [_NONE], 0
         for rows in self.rows.due(wish.now):
             good = (
@@ -122,7 +123,7 @@ class Source:
         return np.concatenate(offsets), np.concatenate(counts)
 
     def _unseen_offsets(self, begin: int, end: int, most: int) -> Numbers:
-        """The first offsets from one on that have no row."""
+        """The first `most` offsets in [begin, end) without a row."""
         found, count = [_NONE], 0
         while begin < end and count < most:
             behind = min(end, begin + 2 * most)
@@ -134,18 +135,18 @@ class Source:
         return np.concatenate(found)
 
     def unseen_offsets(self, end: int) -> Numbers:
-        """The records up to an offset that nobody had yet, and nothing is to be said of."""
+        """The offsets of backlog records up to `end` that have no row."""
         return self._unseen_offsets(self.next, end, end)
 
     def unfinished(self, unseen: Numbers, now: int) -> Array:
-        """A row for each record that is not finished, in order; `unseen` ones have none yet."""
+        """A row for each unfinished record, in order, including these `unseen` offsets."""
         rows = self.rows.all()
         rows = rows[(rows["state"] != GONE) & ~are_over(rows, now)]
         rows = np.concatenate([rows, new_rows(unseen)])
         return rows[np.argsort(rows["offset"], kind="stable")]
 
     def looked_and_due(self, now: int, deliveries_max: int) -> int:
-        """How many records that were looked at somebody may get, and wait for no time."""
+        """How many records that were looked at are due."""
         found = 0
         for rows in self.rows.due(now):
             good = (rows["offset"] < self.next) & (rows["expires"] > now)
@@ -154,7 +155,7 @@ class Source:
         return found
 
     def exhausted(self, key: Key, now: int, deliveries_max: int) -> list[Run]:
-        """Records that can be had, but were handed out too often already."""
+        """Due records that had all their deliveries."""
         runs: list[Run] = []
         for rows in self.rows.due(now):
             much = rows[times_of(rows["count"]) >= deliveries_max]
@@ -162,9 +163,9 @@ class Source:
         return runs
 
     def free_in(self, key: Key, start: int, end: int, now: int) -> list[Run]:
-        """Records of a range that are not finished and that nobody holds, had by somebody or not.
+        """Unfinished, unlocked records in [start, end), whether they were delivered before or not.
 
-        Where records are looked at before, those that nobody looked at are not among them.
+        If records must be looked at, those that were not are left out.
         """
         pieces = list(self.rows.spans(start, end)) if self.rows else []
         rows = np.concatenate([new_rows(_NONE), *pieces])
@@ -175,19 +176,19 @@ class Source:
         unseen = (
             Run(*key, low, high - low, self._unnumbered) for low, high in between if low < high
         )
-        # Apart: a run is free as rows or as what has none, not as a mixture.
+        # Separate runs: `are_free` takes a run with rows or one without, but no mixture.
         return [*runs_of(key, free["offset"], free["count"]), *unseen]
 
     def spans(self, run: Run) -> Iterator[Array]:
-        """The rows of a run."""
+        """The rows of a run, block by block."""
         return self.rows.spans(run.first, run.first + run.rows)
 
     def first_expiry(self, run: Run) -> int:
-        """When the first record of a run expires, UTC us."""
+        """When the first of a run's records expires, UTC us."""
         return min((int(rows["expires"].min()) for rows in self.spans(run)), default=NEVER)
 
     def are_held(self, run: Run, now: int) -> bool:
-        """Whether all records of a run are held by the delivery that it names."""
+        """Whether the delivery that a run names still holds all its records."""
         found = 0
         for rows in self.spans(run):
             held = (rows["state"] == LOCKED) & (rows["count"] == run.delivery) & (rows["at"] > now)
@@ -197,7 +198,7 @@ class Source:
         return found == run.rows
 
     def late_of(self, run: Run, now: int) -> Iterable[Run]:
-        """The records of a run that are not held by the delivery that it names."""
+        """The records of a run that its delivery no longer holds."""
         held = [_NONE]
         for rows in self.spans(run):
             good = (rows["state"] == LOCKED) & (rows["count"] == run.delivery) & (rows["at"] > now)
@@ -206,19 +207,19 @@ class Source:
         return runs_of(run[:2], offsets, np.full(len(offsets), run.delivery))
 
     def held_of(self, run: Run, now: int = 0) -> list[Run]:
-        """The records of a run that are held by the delivery that it names, or were until now."""
+        """The records of a run that its delivery holds at `now`, or held last if that is 0."""
         found: list[Run] = []
         for rows in self.spans(run):
             own = (rows["state"] == LOCKED) & (rows["count"] == run.delivery)
             held = own & (rows["at"] > now)
-            if len(held) == run.rows and held.all():  # mostly
+            if len(held) == run.rows and held.all():  # the usual case
                 return [run]
             offsets = rows["offset"][held]
             found += runs_of(run[:2], offsets, np.full(len(offsets), run.delivery, np.int64))
         return found
 
     def are_free(self, run: Run, now: int) -> bool:
-        """Whether nobody holds a record of a run, nor had it since the delivery that it names."""
+        """Whether a run's records are unlocked, and had no delivery since the one it names."""
         found = 0
         for rows in self.spans(run):
             free = (
@@ -235,12 +236,12 @@ class Source:
     # --- applying -----------------------------------------------------------------------
 
     def put(self, rows: Array) -> None:
-        """Something is to be said of these records, which nobody had yet."""
+        """Add rows of records that were not delivered yet, for example with a delay."""
         self.rows.put(rows)
         self._go_on(self.next)
 
     def look(self, entry: LookEntry) -> None:
-        """Somebody looked at records: those that enter have a row from now on."""
+        """Apply a look at records: those that the filter lets in get a row."""
         self.next = entry.end
         at = 0
         for first, count in entry.entered:
@@ -250,13 +251,13 @@ class Source:
                 keys = np.array(entry.keys[at : at + count], np.uint64)
                 self.rows.set_keys(first, first + count, keys)
             at += count
-        if self.rows:  # what was sent with a delay, say, and does not enter
+        if self.rows:  # records with a delay, for example, may be refused
             self._refuse(entry)
 
     def _refuse(self, entry: LookEntry) -> None:
-        """Records that were said something of before, and that a filter refuses.
+        """Finish records that had a row before the look, and that the filter refuses.
 
-        Who was handed out already entered under another one, and stays.
+        Records that were delivered stay: an earlier filter let them in.
         """
         begin = entry.start
         for first, count in (*entry.entered, (entry.end, 0)):
@@ -267,7 +268,7 @@ class Source:
             begin = first + count
 
     def see(self, run: Run) -> None:
-        """Have a row for each record of a run."""
+        """Make sure that each record of a run has a row."""
         end = run.first + run.rows
         known = self.rows.offsets(run.first, end) if self.rows else _NONE
         if len(known) == run.rows:
@@ -281,7 +282,7 @@ class Source:
             self.rows.put(new_rows(fresh))
 
     def lock(self, runs: Sequence[Run], until: int) -> None:
-        """The records of these runs were handed out."""
+        """Lock the records of these runs until a time, for the deliveries that they name."""
         known = sum(run.first + run.rows <= self.next for run in runs)
         if known < _MANY or not self._lock_known(runs[:known], until):
             known = 0
@@ -289,7 +290,7 @@ class Source:
             self._lock_run(run, until)
 
     def _lock_known(self, runs: Sequence[Run], until: int) -> bool:
-        """The same at once where all these records have a row; False, and nothing, if not."""
+        """Lock all these records at once; False, without a change, if some have no row."""
         offsets, counts = expanded(runs)
         is_known = self.rows.change_known(offsets, at=until, state=LOCKED, count=counts)
         if is_known:
@@ -299,7 +300,7 @@ class Source:
     def _lock_run(self, run: Run, until: int) -> None:
         end = run.first + run.rows
         locked = {"at": until, "state": LOCKED, "count": run.delivery}
-        if run.first > self.rows.last:  # mostly: the next ones that nobody had
+        if run.first > self.rows.last:  # the usual case: the next records of the backlog
             self.rows.append(range(run.first, end), **locked)
         else:
             self.see(run)
@@ -307,7 +308,7 @@ class Source:
         self._go_on(max(self.next, self._seen_up_to(run)))
 
     def _seen_up_to(self, run: Run) -> int:
-        """Where nobody had records after these: they were taken in order, where unseen."""
+        """Where the backlog begins after a delivery of this run, since it is taken in order."""
         end = run.first + run.rows
         return end if times_of(run.delivery) == 1 and self._next_is_in(run) else self.next
 
@@ -319,38 +320,38 @@ class Source:
         self.next = self.rows.end_of_run(offset) if hops else offset
 
     def wait(self, run: Run, at: int) -> None:
-        """The records of a run come again at an instant."""
+        """Delay the next delivery of a run's records until a time."""
         self.rows.change(run.first, run.first + run.rows, at=at, state=WAITING)
 
     def extend(self, run: Run, at: int) -> None:
-        """The records of a run are held until an instant."""
+        """Extend the lock of a run's records until a time."""
         self.rows.change(run.first, run.first + run.rows, at=at)
 
     def release(self, run: Run) -> None:
-        """The records of a run were not handed out after all."""
+        """Undo the delivery of a run's records."""
         end = run.first + run.rows
         before = run.delivery - 1 if times_of(run.delivery) > 1 else 0
         self.rows.change(run.first, end, at=0, state=FREE, count=before)
 
     def finish(self, run: Run) -> int:
-        """The records of a run are done; how many were not before."""
+        """Finish the records of a run; returns how many were unfinished."""
         return self.rows.finish(run.first, run.first + run.rows, below=self.next)
 
     def recall(self, run: Run) -> int:
-        """Records that nobody had are done."""
+        """Finish records that were not delivered; returns how many were unfinished."""
         self.see(run)
         self._go_on(self.next)
         return self.finish(run)
 
     def drop_expired(self, now: int) -> int:
-        """Forget records whose time is over, unless somebody holds them; how many."""
+        """Finish unlocked expired records; returns how many."""
         expired = self.rows.expired(now)
         for run in runs_of((b"", 0), expired, np.zeros(len(expired), np.int64)):
             self.finish(run)
         return len(expired)
 
     def trim(self, start: int) -> None:
-        """The records before an offset are not there any more."""
+        """Drop the records before the partition's new start."""
         lowest = self.rows.lowest()
         if lowest is not None and lowest < start:
             self.rows.finish(lowest, start, below=self.next)
@@ -358,13 +359,13 @@ class Source:
             self._go_on(start)
 
     def done_below(self, end: int) -> int:
-        """All records below this offset are done."""
+        """The offset, at most `end`, below which all records are finished."""
         lowest = self.rows.lowest()
         return min(self.next, end, self.next if lowest is None else lowest)
 
 
 def tallied(rows: Array, now: int) -> dict[str, int]:
-    """How many of some rows are ready, locked, delayed and too old."""
+    """How many of some rows are ready, locked, delayed and expired."""
     over = are_over(rows, now)
     live = (rows["state"] != GONE) & ~over
     ahead = live & (rows["at"] > now)

@@ -1,8 +1,8 @@
-"""A queue as the commits so far made it: what it reads, who holds what, and what was answered.
+"""The state of a queue: what it reads, which records are locked, and which were answered.
 
-Pure. What is decided (which records somebody gets, whether an answer comes too late) is decided
+All of it is pure. Which records a receiver gets, and whether an answer comes too late, is decided
 when the commit is bound, on the state that it follows and by the time that its entry names. So
-it is the same for everybody, and nobody's clock is asked afterwards.
+every process comes to the same result, and no clock is read afterwards.
 """
 
 from __future__ import annotations
@@ -47,52 +47,55 @@ from kmq_storage.model import QueueSettings, QueueStats
 #: Start and end of the partitions that a queue reads.
 Spans: TypeAlias = Mapping[Key, tuple[int, int]]
 
-#: More deliveries than any record has, where there is no limit.
+#: Stands for no limit: no record has so many deliveries.
 _UNLIMITED = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """Records of which a receiver notes itself which are done, until a commit says so."""
+    """Records whose receiver notes in a file which are done, until a commit says so."""
 
-    #: Which use of the slip this is.
+    #: The number of this use of the slip's file.
     round: int
-    #: When others may take the records over, UTC us; first they commit what is noted.
+    #: When the locks end, UTC us. Other receivers then commit the notes and get the other records.
     until: int
-    #: Those that it got, in the order of the slip's places.
+    #: The delivered records, in the order of the notes.
     runs: tuple[Run, ...]
-    #: Whether somebody said to take them over: the receiver uses this slip never again.
+    #: Whether another receiver took the slip over; its receiver never uses it again.
     taken: bool = False
-    #: The start of the machine in which it began; None: its notes have no check bits.
+    #: The boot of the machine in which its use began; None when the notes have no check bits.
     boot: int | None = None
 
     @property
     def rows(self) -> int:
-        """How many records."""
+        """The number of records."""
         return sum(run.rows for run in self.runs)
 
 
 @dataclass(slots=True)
 class Queue:
-    """One queue; its own log is the topic of the same id."""
+    """One queue; its own log is the topic with the same id."""
 
     id: bytes
     name: str
     settings: QueueSettings
-    #: The topics that it is bound to.
+    #: By topic id.
     bindings: dict[bytes, Binding] = field(default_factory=dict)
+    #: By partition; a source is added when the queue first changes something there.
     sources: dict[Key, Source] = field(default_factory=dict)
-    #: What it had handed out of topics that it reads no more.
+    #: Unfinished delivered records of topics that the queue no longer reads.
     left: Left = field(default_factory=Left)
-    #: How often each topic was unbound that ever was: numbers of deliveries never come again.
+    #: How often each topic was unbound; delivery numbers begin higher after each time, so that
+    #: none is used twice.
     unbound: dict[bytes, int] = field(default_factory=dict)
+    #: Counts of records since the queue was created, as in `QueueStats`.
     delivered: int = 0
     acked: int = 0
     dead: int = 0
     expired: int = 0
-    #: How often somebody got something: each time another source has its turn first.
+    #: How often records were delivered; each time, another partition has its turn first.
     turns: int = 0
-    #: What is noted aside, by the slips' ids.
+    #: By id.
     slips: dict[bytes, Slip] = field(default_factory=dict)
 
     @property
@@ -102,7 +105,7 @@ class Queue:
 
     @property
     def deliveries_max(self) -> int:
-        """How often a record is handed out at most."""
+        """The most deliveries of a record."""
         limit = self.settings.max_deliveries
         return _UNLIMITED if limit is None else limit
 
@@ -112,15 +115,15 @@ class Queue:
         return self.settings.dead_letter or f"{self.name}.dlq"
 
     def topic_ids(self) -> list[bytes]:
-        """The topics that it reads, its own log first."""
+        """The ids of the topics that the queue reads, its own log first."""
         return [self.id, *self.bindings]
 
     def unnumbered(self, topic_id: bytes) -> int:
-        """What the first delivery of a record of a topic is counted on from."""
+        """The number before that of the first delivery of a topic's record."""
         return self.unbound.get(topic_id, 0) * DELIVERIES_APART
 
     def source(self, key: Key) -> Source:
-        """What it did with a partition; a new one begins where its binding says."""
+        """The source of a partition; a new one begins where the binding says."""
         found = self.sources.get(key)
         if found is None:
             found = self.sources[key] = self._peek(key)
@@ -129,7 +132,7 @@ class Queue:
     # --- looking ------------------------------------------------------------------------
 
     def _peek(self, key: Key) -> Source:
-        """The same to look at: looking changes nothing."""
+        """As `source`, but a new source is not kept: reading must not change the state."""
         found = self.sources.get(key)
         if found is None:
             binding = self.bindings.get(key[0])
@@ -139,42 +142,42 @@ class Queue:
         return found
 
     def looks(self, key: Key) -> bool:
-        """Whether records of a partition have to be looked at before anybody gets them."""
+        """Whether a receiver must look at records of a partition before they are delivered."""
         return self.settings.order == "key" or self.has_filter(key)
 
     def has_filter(self, key: Key) -> bool:
-        """Whether a filter refuses records of a partition that nobody looked at yet."""
+        """Whether a filter holds for records of a partition that were not looked at yet."""
         binding = self.bindings.get(key[0])
         if binding is None or not binding.has_filters:
             return False
         return binding.filters_from(key[1], self._peek(key).next)
 
     def filter_at(self, key: Key, offset: int) -> tuple[str | None, int | None]:
-        """The filter that holds at an offset, and where another one begins."""
+        """The filter at an offset, and the offset where another one begins."""
         binding = self.bindings.get(key[0])
         return (None, None) if binding is None else binding.filter_at(key[1], offset)
 
     def looked_up_to(self, key: Key) -> int:
-        """The first offset that nobody looked at."""
+        """The first offset of a partition that no receiver looked at."""
         return self._peek(key).next
 
     def looked_and_due(self, now: int) -> int:
-        """How many records that were looked at are there to be had, or wait for others."""
+        """How many records that were looked at are due; some may wait for others of their key."""
         sources, most = list(self.sources.items()), self.deliveries_max
         return sum(each.looked_and_due(now, most) for key, each in sources if self.looks(key))
 
     def without_rows(self, key: Key, offsets: Numbers) -> Numbers:
-        """Those of a partition's offsets of which nothing is to be said but that they are there."""
+        """Those of a partition's offsets that have no row."""
         rows = self._peek(key).rows
         return np.setdiff1d(offsets, rows.offsets(0, NEVER)) if rows else offsets
 
     def next_after(self, now: int) -> int:
-        """When the next record comes by itself that can't be had now, UTC us."""
+        """The earliest time after `now` at which a record becomes deliverable, UTC us."""
         sources = list(self.sources.values())
         return min((source.rows.next_after(now) for source in sources), default=NEVER)
 
     def take(self, spans: Spans, most: int, now: int) -> list[Run]:
-        """The first records that can be had now: by priority, then in their order."""
+        """The first records that can be delivered now: by priority, then in their order."""
         runs: list[Run] = []
         keys, first = list(spans), self.turns % max(len(spans), 1)
         keys = keys[first:] + keys[:first]
@@ -188,7 +191,7 @@ class Queue:
                     return runs
                 source = self._peek(key)
                 if not source.rows and source.next >= spans[key][1]:
-                    continue  # nothing is left of it, as of most of many partitions
+                    continue  # quickly passes over finished partitions, which most are
                 wish = Wish(most, now, self.deliveries_max, priority, self.looks(key), keyed)
                 found = source.take(key, spans[key], wish)
                 runs += found
@@ -196,7 +199,7 @@ class Queue:
         return runs
 
     def _busy(self, now: int) -> Busy:
-        """The keys of records that others must wait for."""
+        """The keys of records that block later records with the same key."""
         sources, most = list(self.sources.values()), self.deliveries_max
         return Busy(keys for each in sources for keys in each.rows.busy(now, most))
 
@@ -206,20 +209,20 @@ class Queue:
         return sorted({PRIORITY, *more}, reverse=True) if more else [PRIORITY]
 
     def unfinished(self, key: Key, end: int, now: int, entering: Numbers | None) -> Array:
-        """A row for each record of a partition that is not finished, in order."""
+        """A row for each unfinished record; `entering` are the unlooked ones a filter lets in."""
         source = self._peek(key)
         return source.unfinished(source.unseen_offsets(end) if entering is None else entering, now)
 
     def done_below(self, key: Key, end: int) -> int:
-        """All records of a partition below this offset are finished."""
+        """The offset below which all records of a partition are finished."""
         return self._peek(key).done_below(end)
 
     def free_in(self, key: Key, start: int, end: int, now: int) -> list[Run]:
-        """Records of a range that are not finished and that nobody holds, but unlooked ones."""
+        """The unfinished, unlocked records in [start, end), as `Source.free_in` finds them."""
         return self._peek(key).free_in(key, start, end, now)
 
     def exhausted(self, now: int) -> list[Run]:
-        """Records whose last lock ended, and that are not to be handed out again."""
+        """Unlocked records that had all their deliveries."""
         return [
             run
             for key, source in list(self.sources.items())
@@ -227,17 +230,18 @@ class Queue:
         ]
 
     def held(self, spans: Spans, now: int) -> int:
-        """How many records it has not finished, without those whose time is over."""
+        """The number of unfinished records, without expired ones."""
         return sum(self._peek(key).held(end, now) for key, (_, end) in spans.items())
 
     def has_expired(self, now: int) -> bool:
-        """Whether there are records whose time is over, and that nobody holds."""
+        """Whether there are unlocked expired records."""
         return any(len(source.rows.expired(now)) for source in list(self.sources.values()))
 
     def stats(self, spans: Spans, now: int, entering: Mapping[Key, Numbers]) -> QueueStats:
-        """How many records are where at a time (UTC us).
+        """Statistics at a time (UTC us).
 
-        `entering`: where there are filters, what they let in of those that nobody looked at.
+        `entering`: for partitions with a filter, the offsets it lets in of records that were not
+        looked at yet.
         """
         tally = {"ready": 0, "locked": 0, "delayed": 0, "expired": self.expired}
         for key, (_, end) in spans.items():
@@ -248,13 +252,13 @@ class Queue:
         return QueueStats(**tally, delivered=self.delivered, acked=self.acked, dead=self.dead)
 
     def ended_slips(self, now: int) -> list[tuple[bytes, Slip]]:
-        """The slips whose locks ended, though no commit says yet what is noted there."""
+        """The slips whose locks ended, and whose notes are not committed yet."""
         return [(each, slip) for each, slip in list(self.slips.items()) if slip.until <= now]
 
     # --- checking -----------------------------------------------------------------------
 
     def check_slips(self, now: int) -> None:
-        """ConflictError when it has to be told first what is noted of records that are free."""
+        """ConflictError while there are slips whose locks ended: their notes must come first."""
         if self.slips and self.ended_slips(now):
             raise ConflictError(
                 f"queue {self.name}: what a receiver noted has to be committed first",
@@ -262,7 +266,7 @@ class Queue:
             )
 
     def check_slip(self, entry: SlipAnswerEntry) -> None:
-        """ConflictError unless this use of the slip goes on, and is to be ended by this one."""
+        """ConflictError unless the entry may end this use of the slip."""
         slip = self.slips.get(entry.slip_id)
         taken = entry.by == TAKEN_OVER
         if slip is None or (slip.round, slip.taken) != (entry.round, taken):
@@ -273,9 +277,10 @@ class Queue:
             )
 
     def check_answer(self, entry: AnswerEntry, name_of: NameOf) -> None:
-        """LeaseExpiredError unless all records are still held by the deliveries it names.
+        """LeaseExpiredError unless the deliveries that the entry names still hold all records.
 
-        ConflictError when nobody is to hold them, and somebody does.
+        An answer for exhausted or recalled records needs them unlocked instead: ConflictError if
+        they are not.
         """
         if entry.answer == EXHAUSTED:
             self.check_slips(entry.time)
@@ -299,7 +304,7 @@ class Queue:
     # --- applying -----------------------------------------------------------------------
 
     def apply_schedule(self, base: int, schedules: Sequence[Schedule]) -> None:
-        """Something is to be said of records of its own log."""
+        """Set delays, expiries and priorities of new records in the queue's own log."""
         rows = new_rows(np.array([base + each.row for each in schedules], np.int64))
         rows["at"] = [each.at for each in schedules]
         rows["expires"] = [each.expires for each in schedules]
@@ -308,11 +313,11 @@ class Queue:
         self.source(self.log_key).put(rows)
 
     def apply_look(self, entry: LookEntry) -> None:
-        """Somebody looked at records of a partition."""
+        """Apply a receiver's look at records of a partition."""
         self.source((entry.topic_id, entry.partition)).look(entry)
 
     def apply_acquire(self, entry: AcquireEntry) -> None:
-        """Somebody holds records; what is too old by then is forgotten."""
+        """Lock records for a receiver, and remove records that have expired by then."""
         for source in self.sources.values():
             self.expired += source.drop_expired(entry.time)
         for key, runs in by_partition(entry.runs):
@@ -325,7 +330,7 @@ class Queue:
             self.slips[entry.slip_id] = slip
 
     def apply_slip(self, entry: SlipAnswerEntry) -> None:
-        """It is told what was noted; what was answered otherwise is not concerned."""
+        """Finish the records noted on a slip, except those that were answered in another way."""
         slip = self.slips.pop(entry.slip_id, None)
         if entry.by == TAKING_OVER and slip is not None:
             self.slips[entry.slip_id] = replace(slip, taken=True)
@@ -335,7 +340,7 @@ class Queue:
                 self.acked += sum(source.finish(held) for held in source.held_of(run))
 
     def apply_answer(self, entry: AnswerEntry) -> None:
-        """Records were answered."""
+        """Apply an answer to records."""
         for run in entry.runs:
             source = self.source((run.topic_id, run.partition))
             if entry.answer == ACK:
@@ -370,11 +375,11 @@ class Queue:
             self.left.keep(key, rows[~read])
 
     def unbind(self, topic_id: bytes) -> None:
-        """Read a topic no more, and forget what is not finished of it.
+        """Stop reading a topic, and forget its records.
 
-        But not what somebody had and did not finish: were the topic read again, it would be in
-        two hands. What was finished is handed out anew then, with other numbers of deliveries, so
-        that an answer of before does not count for who has the record then.
+        Unfinished records that receivers got are kept: if the topic is bound again, a second
+        receiver must not get a record that is still locked. Finished records are then delivered
+        again. Their delivery numbers are new, so that an old answer does not count for them.
         """
         self.unbound[topic_id] = self.unbound.get(topic_id, 0) + 1
         self.bindings.pop(topic_id, None)
@@ -382,13 +387,13 @@ class Queue:
             self.left.keep(key, self.sources.pop(key).rows.all())
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """A topic was deleted."""
+        """Drop a deleted topic."""
         self.unbind(topic_id)
         self.left.taken(topic_id)
         self.unbound.pop(topic_id, None)
 
     def trim(self, key: Key, start: int) -> None:
-        """The records of a partition before an offset are not there any more."""
+        """Drop the records of a partition before its new start."""
         self.left.trim(key, start)
         if key[0] in self.topic_ids():
             self.source(key).trim(start)

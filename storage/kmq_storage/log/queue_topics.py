@@ -1,4 +1,4 @@
-"""What a queue reads of topics, and what it had handed out of those that it reads no more."""
+"""The topics that a queue is bound to, and the records that it delivered of unbound topics."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from kmq_storage.log.queue_rows import GONE
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What a queue reads of a topic: from where on, and from where on with which filter."""
+    """How a queue reads a topic: from which offsets on, and with which filters."""
 
-    #: By partition; those that came later are read from their beginning.
+    #: Offsets by partition from which on a filter holds, and the filter. The first period tells
+    #: where the queue begins. Partitions that were added later are read from their beginning.
     periods: tuple[tuple[tuple[int, ...], str | None], ...]
 
     def changed(
         self, starts: tuple[int, ...], expression: str | None, looked: Callable[[int], int]
     ) -> Binding:
-        """With another filter from these offsets on, and none that nobody looks by any more.
+        """The binding with another filter from these offsets on.
 
-        `looked`: up to where a partition's records were looked at. The begin is kept, for who reads
-        the topic by positions of his own.
+        Periods whose records were all looked at (up to `looked`, per partition) are dropped. The
+        queue's first offsets are kept, for consumers that read the topic by own positions.
         """
         periods = [*self.periods, (starts, expression)]
         open_still = [
@@ -40,11 +41,11 @@ class Binding:
         return Binding(((periods[0][0], first), *others))
 
     def start(self, partition: int) -> int:
-        """The first offset that it reads of a partition."""
+        """The first offset that the queue reads of a partition."""
         return _at(self.periods[0][0], partition)
 
     def filter_at(self, partition: int, offset: int) -> tuple[str | None, int | None]:
-        """The filter that holds at an offset, and where the next one begins."""
+        """The filter at an offset, and the offset where the next one begins."""
         current, following = None, None
         for starts, expression in self.periods:
             if _at(starts, partition) <= offset:
@@ -55,11 +56,11 @@ class Binding:
 
     @property
     def has_filters(self) -> bool:
-        """Whether there is a filter at all."""
+        """Whether any period has a filter."""
         return any(expression is not None for _, expression in self.periods)
 
     def filters_from(self, partition: int, offset: int) -> bool:
-        """Whether there is a filter at an offset, or behind it."""
+        """Whether there is a filter at or after an offset."""
         begins = [max(_at(starts, partition), offset) for starts, _ in self.periods]
         return any(
             expression is not None and (end is None or begin < end)
@@ -75,10 +76,10 @@ def _at(starts: tuple[int, ...], partition: int) -> int:
 
 @dataclass(slots=True)
 class Left:
-    """Records that somebody had, and did not finish, of what a queue reads no more of topics.
+    """Unfinished records of unbound topics that receivers got before.
 
-    Should it read them again, they are held for as long as they were, and their deliveries are
-    counted on. A topic that is read again from behind them leaves them here.
+    When the topic is bound again, their locks still hold and their deliveries are counted on.
+    Records before the new binding's start stay here.
     """
 
     _rows: dict[Key, Array] = field(default_factory=dict)
@@ -87,19 +88,19 @@ class Left:
         return iter(list(self._rows.items()))
 
     def keep(self, key: Key, rows: Array) -> None:
-        """Remember those of the rows of a partition; they stand behind what is remembered of it."""
+        """Keep the unfinished, delivered records among rows, which follow those kept before."""
         rows = rows[(rows["state"] != GONE) & (rows["count"] > 0)]
         if len(rows):
             before = self._rows.get(key)
             self._rows[key] = rows if before is None else np.concatenate([before, rows])
 
     def taken(self, topic_id: bytes) -> list[tuple[Key, Array]]:
-        """What is remembered of a topic, which then is forgotten here."""
+        """Remove and return the rows of a topic."""
         keys = [key for key in self._rows if key[0] == topic_id]
         return [(key, self._rows.pop(key)) for key in keys]
 
     def trim(self, key: Key, start: int) -> None:
-        """The records of a partition before an offset are not there any more."""
+        """Drop the records of a partition before its new start."""
         rows = self._rows.pop(key, None)
         if rows is not None:
             self.keep(key, rows[rows["offset"] >= start])

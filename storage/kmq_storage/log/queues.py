@@ -1,4 +1,4 @@
-"""The queues of a store: which there are, and what the entries of a commit did to them."""
+"""All queues of a store, and how the entries of a commit change them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class Queues:
-    """Every queue, by name and by id."""
+    """Every queue of a store, by name and by id."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Queue] = {}
         self._by_id: dict[bytes, Queue] = {}
-        #: By the name of the queue that their dead letters go to.
+        #: Queues by the name of the queue that their dead letters go to.
         self._by_dead_letter: dict[str, dict[bytes, Queue]] = {}
 
     def __bool__(self) -> bool:
@@ -42,11 +42,11 @@ class Queues:
         return iter(list(self._by_id.values()))
 
     def find(self, name: str) -> Queue | None:
-        """The queue of this name, if there is one."""
+        """The queue with this name, or None."""
         return self._by_name.get(name)
 
     def named(self, name: str) -> Queue:
-        """The queue of this name; NotFoundError when there is none."""
+        """The queue with this name; NotFoundError when there is none."""
         found = self._by_name.get(name) if isinstance(name, str) else None
         if found is None:
             raise no_queue(name)
@@ -57,14 +57,14 @@ class Queues:
         return self._by_id.get(queue_id)
 
     def add(self, queue: Queue) -> None:
-        """Have this queue, in place of the one with its id."""
+        """Add a queue; it replaces one with the same id."""
         self._remove(queue.id)
         self._by_id[queue.id] = self._by_name[queue.name] = queue
         self._by_dead_letter.setdefault(queue.dead_letter, {})[queue.id] = queue
 
     def _remove(self, queue_id: bytes) -> None:
         queue = self._by_id.pop(queue_id, None)
-        if queue is not None:  # its making may be damaged
+        if queue is not None:  # None when the commit that created it is damaged
             del self._by_name[queue.name]
             others = self._by_dead_letter[queue.dead_letter]
             del others[queue_id]
@@ -72,11 +72,11 @@ class Queues:
                 del self._by_dead_letter[queue.dead_letter]
 
     def with_dead_letters_in(self, name: str) -> list[Queue]:
-        """The queues whose dead letters go to the one of this name, found without the others."""
+        """The queues whose dead letters go to the queue with this name."""
         return list(self._by_dead_letter.get(name, {}).values())
 
     def rules(self) -> Mapping[type, Callable[[Any, int, int], None]]:
-        """What is done for each kind of entry."""
+        """The function that applies each kind of entry."""
         told: Mapping[type, Callable[[Queue, Any], None]] = {
             BindEntry: _bind,
             ScheduleEntry: _schedule,
@@ -93,7 +93,7 @@ class Queues:
     def _tell(
         self, apply: Callable[[Queue, Any], None], entry: QueueChange, lsn: int, time: int
     ) -> None:
-        """Have a queue know of an entry, unless it was deleted meanwhile."""
+        """Apply an entry to its queue, unless that was deleted meanwhile."""
         queue = self._by_id.get(entry.queue_id)
         if queue is not None:
             apply(queue, entry)
@@ -106,12 +106,12 @@ class Queues:
             self._remove(entry.queue_id)
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """A topic was deleted."""
+        """Drop a deleted topic from all queues."""
         for queue in self:
             queue.forget_topic(topic_id)
 
     def trim(self, topic_id: bytes, partition: int, start: int) -> None:
-        """The records of a partition before an offset are not there any more."""
+        """Drop the records of a partition before its new start from all queues."""
         for queue in self:
             queue.trim((topic_id, partition), start)
 
@@ -141,12 +141,12 @@ def queue_settings_of(queue: str, members: Mapping[str, Any]) -> QueueSettings:
 
 
 def no_queue(name: object) -> NotFoundError:
-    """The error for a queue that is not there."""
+    """The error for a queue that does not exist."""
     return NotFoundError(f"Queue[{name}] doesn't exist.", queue=name)
 
 
 def spans_of(state: StoreState, queue: Queue) -> Spans:
-    """Start and end of each partition that a queue reads."""
+    """The start and end of each partition that a queue reads."""
     topics = [state.topic_by_id(topic_id) for topic_id in queue.topic_ids()]
     return {
         (topic.id, number): (part.start, part.end)
