@@ -76,7 +76,7 @@ def _sealed_and_trimmed(log: CommitLog) -> None:
     trim(log, plan_trim(state.topic("stream"), {0: 5}), state.lsn)
     state = log.refresh()
     compact_keys(log, state.topic("state"), state.lsn, segment_bytes=900)
-    merge(log, plan_merges(state.topic("stream"), state.lsn))
+    merge(log, plan_merges(state.topic("stream"), state.lsn, now=0))
 
 
 def _tail(log: CommitLog) -> None:

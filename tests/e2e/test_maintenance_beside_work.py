@@ -86,7 +86,7 @@ def _maintaining(store: kmq.Store, seed: int) -> Callable[[], None]:
     rng, log = random.Random(seed), store.log
 
     def merged(state: StoreState) -> CompactReport:
-        return merge(log, plan_merges(state.topic("plain"), state.lsn, segment_bytes=50_000))
+        return merge(log, plan_merges(state.topic("plain"), state.lsn, segment_bytes=50_000, now=0))
 
     def compacted(state: StoreState) -> CompactReport:
         return compact_keys(log, state.topic("keyed"), state.lsn, segment_bytes=5_000)

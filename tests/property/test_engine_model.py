@@ -113,7 +113,7 @@ class EngineModel(RuleBasedStateMachine):
         log = self.stores[handle].log
         state = log.refresh()
         compact_keys(log, state.topic("keyed"), state.lsn, segment_bytes=segment_bytes)
-        merge(log, plan_merges(state.topic("plain"), state.lsn, segment_bytes=segment_bytes))
+        merge(log, plan_merges(state.topic("plain"), state.lsn, segment_bytes=segment_bytes, now=0))
 
     @rule(handle=handles)
     def checkpoint(self, handle: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from kmq_storage.errors import CorruptionError, UnavailableError
@@ -77,7 +78,7 @@ class Maintainer:
         name, size = self._rng.choice(("orders", "audit")), self._rng.choice((4_000, 1_000_000))
 
         def merged(state: StoreState) -> CompactReport:
-            return merge(log, plan_merges(state.topic(name), state.lsn, segment_bytes=size))
+            return merge(log, plan_merges(state.topic(name), state.lsn, segment_bytes=size, now=0))
 
         report = planning(log, merged)
         self._done.update({"merged": report.before, "conflicts": report.conflicts})
@@ -107,7 +108,8 @@ class Maintainer:
             self._done["trimmed"] += planning(log, trimmed).rows
 
     def _retain(self, log: WatchedLog) -> None:
-        self._done["retired"] += planning(log, lambda state: retain(log, state)).rows
+        report = planning(log, lambda state: retain(log, state, apart=nullcontext))
+        self._done["retired"] += report.rows
 
     def _repair(self, log: WatchedLog) -> None:
         """Nothing is damaged here: who looks beside all the others must not think so."""

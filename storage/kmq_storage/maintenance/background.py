@@ -1,6 +1,7 @@
-"""Maintenance in the background of those who write: no daemon, and one at a time per store.
+"""Maintenance in a background thread of writing processes, so that no daemon is needed.
 
-A kernel lock decides who works, for economy only: two at once would do no harm.
+A kernel lock lets one process at a time maintain a store. It only saves work: two at once would do
+no harm.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.fork import reopen_in_child
 
 _LOGGER = logging.getLogger(__name__)
-#: Seconds that closing waits for a step to end; one that reads for longer ends by itself.
+#: Seconds that closing waits for the current step; a longer step ends by itself later.
 _PATIENCE = 2.0
 
-#: While nothing is written, only every so many intervals is looked for what is due.
+#: While nothing is written, maintenance looks for due work only every this many intervals.
 _IDLE_ROUNDS = 6
 
 
 class BackgroundMaintenance:
-    """Looks after a store while this handle writes to it."""
+    """Maintains a store while this handle writes to it."""
 
     def __init__(self, log: CommitLog, *, interval: float = limits.MAINTAIN_INTERVAL) -> None:
         self._log = log
@@ -33,13 +34,13 @@ class BackgroundMaintenance:
         reopen_in_child(self)
 
     def start(self) -> None:
-        """Begin, unless it runs already."""
+        """Start the thread, unless it runs already."""
         if self._thread is None and not self._stopped.is_set():
             self._thread = threading.Thread(target=self._run, name="kmq-maintenance", daemon=True)
             self._thread.start()
 
     def after_fork_in_child(self) -> None:
-        """The thread is the parent's; the child's next producer starts its own."""
+        """Forget the parent's thread; the child's next producer starts its own."""
         self._thread = None
 
     def _run(self) -> None:
@@ -48,7 +49,7 @@ class BackgroundMaintenance:
             try:
                 lsn = self._log.known_state.lsn
                 idle = idle + 1 if lsn == self._seen else 0
-                if idle % _IDLE_ROUNDS:  # time alone makes less due: retention, what waits to fill
+                if idle % _IDLE_ROUNDS:  # without commits, less becomes due
                     continue
                 self._seen = lsn
                 self._maintain()
@@ -58,19 +59,19 @@ class BackgroundMaintenance:
                 _LOGGER.warning("maintenance of %s: %s", self._log.files.url, error)
 
     def _maintain(self) -> None:
-        from kmq_storage.maintenance.maintain import maintain  # only where it is used
+        from kmq_storage.maintenance.maintain import maintain  # only when needed
         from kmq_storage.maintenance.manner import Pace
 
         lease = self._log.files.open_lock(paths.MAINTAIN_LOCK)
         if not lease.try_acquire():
-            return  # somebody else does it
+            return  # another process maintains the store
         try:
             maintain(self._log, rest=Pace(self._log, self._stopped.wait).rest)
         finally:
             lease.release()
 
     def close(self) -> None:
-        """End with the next commit that the closed log refuses; wait a little for that."""
+        """Stop the thread and wait for it a little; the closed log ends a longer step."""
         self._stopped.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_PATIENCE)

@@ -1,6 +1,7 @@
-"""Writing the checkpoint of what is on disk now; `log/checkpoint.py` has the protocol.
+"""Writing a checkpoint of the current durable state; `log/checkpoint.py` has the protocol.
 
-A state with damage has none: the commits that show the damage could be dropped then.
+No checkpoint is written of a state with damage, because collection could then drop the commits
+that show the damage.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from kmq_storage.model import LogDamage
 
 
 def checkpoint(log: CommitLog) -> CheckpointReport:
-    """Write a checkpoint, unless the newest one is of this LSN already.
+    """Write a checkpoint, unless the newest one is already of this LSN.
 
-    CorruptionError while there is damage: it would be forgotten with the commits that show it.
+    CorruptionError while there is damage, which would be forgotten with the commits that show it.
     """
     return _trying(log, _written_unless_there)
 
 
 def new_checkpoint(log: CommitLog) -> CheckpointReport:
-    """Write a checkpoint, once more if there is one; CorruptionError as of `checkpoint`."""
+    """As `checkpoint`, but write one even if there is one of this LSN."""
     return _trying(log, _written)
 
 
@@ -39,35 +40,35 @@ def _trying(log: CommitLog, write: Callable[[CommitLog], CheckpointReport]) -> C
 def _written_unless_there(log: CommitLog) -> CheckpointReport:
     state = log.refresh()
     if log_damage(state) is None and reaches(log.files, state.lsn):
-        return CheckpointReport(state.lsn)  # without a look at all topics that there are
+        return CheckpointReport(state.lsn)  # quick: no topic has to be looked at
     return _written(log)
 
 
 def _written(log: CommitLog) -> CheckpointReport:
     began = log.files.now()
-    state, cursor = log.snapshot()  # which syncs first
+    state, cursor = log.snapshot()  # it syncs first
     check_undamaged(state)
     if not state.lsn:
         return CheckpointReport(0)
-    # Should another one have written it meanwhile, it is written once more, to the same end.
+    # Another process may have written it meanwhile; writing it twice does no harm.
     pages = write_checkpoint(log.files, state, cursor, log.environment.new_uuid, began=began)
     return CheckpointReport(state.lsn, pages)
 
 
 def check_undamaged(state: StoreState) -> None:
-    """CorruptionError when a part of the log can't be read."""
+    """CorruptionError when a part of the log can't be read; it says what to do."""
     damage = log_damage(state)
     if damage is not None:
         raise CorruptionError(what_to_do(damage), file=damage.file, lsn=damage.first_lsn)
 
 
 def log_damage(state: StoreState) -> LogDamage | None:
-    """The last part of the log that can't be read; while there is one nothing is collected."""
+    """The last part of the log that can't be read, or None; with one, nothing is collected."""
     return state.broken or (state.damage[-1] if state.damage else None)
 
 
 def what_to_do(damage: LogDamage) -> str:
-    """What is damaged, why nothing is maintained, and the two ways out."""
+    """A message that names the damage, its effect on maintenance, and the two ways out."""
     return (
         f"commits {damage.first_lsn} to {damage.last_lsn} in {damage.file} are damaged "
         f"({damage.reason}): nothing is sealed, checkpointed or deleted, and the store grows, "

@@ -1,17 +1,17 @@
 """Collection: deleting files that nothing refers to any more.
 
-- A file goes only when no retained checkpoint, no commit after the oldest of them and no clone
-  refers to it. Retained are all checkpoints that were the newest at some time within the grace
-  time, or at a pin: whoever found a file through one of them still has it.
-- Files that no commit ever named go when they are old and the log says, by a condemn entry, that
-  none will name them; then they are looked up again.
-- What others find a file through goes after it: files, then the log, then checkpoints. Who finds a
-  page gone knows that what only it named is gone.
-- Roots are listed before pins, and pins before the records of clones, so that nobody who pins or
-  clones meanwhile is missed.
+- **Referenced files stay.** A file is deleted only when no retained checkpoint, no commit after
+  the oldest of them, and no clone refers to it. A checkpoint is retained if it was the newest at
+  some time within the grace time, or at a pin. So a reader that found a file through it keeps it.
+- **Files that no commit ever named** are deleted when they are old and a condemn entry in the log
+  rules out that a later commit names them. After this entry, all references are read again.
+- **Order of deletion**: files, then the log, then checkpoints. So a file is deleted before what
+  leads to it, and a reader that finds a page missing knows that the page's files are gone, too.
+- **Order of reading**: checkpoints, then pins, then the records of clones, so that no process that
+  pins or clones meanwhile is missed.
 
-`collect` looks (`_facts`), `plan_collect` decides, `_carry_out` deletes. The races that this rules
-out stand in docs/design/collection.md.
+`_facts` reads, `plan_collect` decides, and `_carry_out` deletes. docs/design/collection.md lists
+the races that this rules out.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
 from kmq_storage.objects.files import Files, FoundFile
 
-#: Here only what a process left that died while it wrote.
+#: Folders where collection itself deletes only leftovers of processes that died while writing.
 _NAMED_OTHERWISE = (paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """A checkpoint's file."""
+    """The root file of a checkpoint."""
 
     file: FoundFile
     lsn: int
@@ -53,33 +53,33 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class RootPlan:
-    """Which checkpoints stay."""
+    """Which checkpoints stay, and which are dropped."""
 
     #: The newest first.
     retained: tuple[Root, ...]
     dropped: tuple[Root, ...]
-    #: What was replaced up to this LSN, nobody found within the grace time or under a pin.
+    #: No reader of the grace time or with a pin knows files that were replaced up to this LSN.
     floor: int
 
 
 @dataclass(frozen=True, slots=True)
 class CollectPlan:
-    """What goes, in this order."""
+    """What to delete, in this order."""
 
     files: tuple[FoundFile, ...] = ()
-    #: The first LSN that is needed of the log; None for all of it.
+    #: The first LSN of the log that stays; None when the whole log stays.
     first_lsn: int | None = None
     roots: tuple[Root, ...] = ()
-    #: More would go if the log condemned what was begun before this LSN; 0 when nothing would.
+    #: More files could be deleted after a condemn entry for this LSN; 0 for none.
     condemn: int = 0
 
 
 def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> RootPlan:
-    """Which checkpoints to retain; `since` is when the grace time began (UTC us).
+    """Decide which checkpoints to retain; `since` is when the grace time began (UTC us).
 
-    A root was the newest until the next one was written: the first one older than the grace time
-    may have been found within it, or another one of its LSN, which says the same through pages of
-    its own. A pin keeps the root from which its LSN was reached.
+    A root is the newest until the next one is written. So readers may have found the first root
+    older than the grace time within it, or another root of the same LSN, which has the same state
+    with other pages. A pin keeps the root from which its LSN was reached.
     """
     ordered = sorted(roots, key=lambda root: (root.lsn, root.digest), reverse=True)
 
@@ -97,31 +97,31 @@ def plan_roots(roots: Sequence[Root], *, since: int, pinned: int | None) -> Root
 
 @dataclass(frozen=True, slots=True)
 class CollectFacts:
-    """What a collection goes by: the files that there are, and who refers to which of them."""
+    """The facts that a collection is planned on: all files, and the references to them."""
 
     files: tuple[FoundFile, ...]
-    #: What a retained checkpoint, a commit after the oldest of them or a clone refers to.
+    #: Files that a retained checkpoint, a commit after the oldest of them or a clone refers to.
     kept: References
-    #: What only checkpoints that are dropped and commits before all that are retained refer to.
+    #: Files that only dropped checkpoints and commits before all retained ones refer to.
     named: References
     roots: RootPlan
-    #: Files that were begun before this LSN no commit can name any more.
+    #: Commits can no longer name files that were begun before this LSN.
     condemned: int
     #: The last commit.
     lsn: int
-    #: Older files that no commit named are given up (UTC us).
+    #: Files older than this that no commit named are orphans (UTC us).
     orphans_before: int
 
     def goes(self, file: FoundFile) -> bool:
-        """Whether nobody needs this file, now or later."""
+        """Whether this file can be deleted: no process needs it, now or later."""
         if self.kept.has_file(file.path):
             return False
-        # A checkpoint that is older than the oldest retained one does no harm without its pages.
+        # A page of a checkpoint older than all retained ones is not needed even if one is written.
         limit = self.roots.retained[-1].lsn if _is_page(file) else self.condemned
         return self.named.has_file(file.path) or (self._is_old(file) and _begun_at(file) < limit)
 
     def to_condemn(self) -> int:
-        """What the log must condemn so that all old files go that no commit named; 0 if it has."""
+        """The LSN to condemn so that all orphans can be deleted; 0 if no entry is needed."""
         waiting = (
             _begun_at(file) + 1
             for file in self.files
@@ -137,7 +137,7 @@ class CollectFacts:
 
 
 def plan_collect(facts: CollectFacts) -> CollectPlan:
-    """What nothing refers to goes; what no commit named only when it is old and condemned."""
+    """Decide what to delete by these facts."""
     floor, oldest = facts.roots.floor, facts.roots.retained[-1]
     assert floor <= oldest.lsn <= facts.lsn, "the log goes on behind each retained checkpoint"
     files = tuple(file for file in facts.files if facts.goes(file))
@@ -146,7 +146,7 @@ def plan_collect(facts: CollectFacts) -> CollectPlan:
 
 
 def _begun_at(file: FoundFile) -> int:
-    """The LSN that the writer of a file knew; -1 for what nobody can name."""
+    """The LSN that the writer of a file knew; -1 for a file that no commit can name."""
     file_id = paths.try_file_id(file.path)
     return -1 if file_id is None else begun_at(file_id)
 
@@ -167,8 +167,8 @@ def collect(
 ) -> CollectReport:
     """Delete what nothing refers to; `grace` and `orphan_age` in seconds by the store's clock.
 
-    Killed anywhere, it goes on the next time: roots go last. Nothing happens while another one is
-    at it on this disk.
+    When the process is killed, the next collection goes on, since roots are deleted last. On a
+    disk, nothing happens while another process collects.
     """
     check_writable(log.files)
     files = log.files
@@ -188,9 +188,10 @@ def collect(
 
 @contextmanager
 def _alone(log: CommitLog) -> Iterator[bool]:
-    """Whether nobody else collects meanwhile: two might each keep what the other's root names.
+    """Keep other collectors away for the block; the value is False when one is at work.
 
-    In a bucket nothing can promise that to who stalls; there the grace time stands between them.
+    Two at once might each keep only what their own newest root names. In a bucket, no lock can rule
+    out that a stalled collector goes on; there the grace time protects from this.
     """
     if log.is_remote:
         yield True
@@ -207,10 +208,10 @@ def _alone(log: CommitLog) -> Iterator[bool]:
 def _try_plan(
     log: CommitLog, deletion: _Deletion, now: int, *, grace: float, orphan_age: float
 ) -> CollectPlan:
-    """What goes; nothing when another collector is faster.
+    """Plan a collection; an empty plan when another collector is faster.
 
-    Whoever pins after the roots were listed finds only what these or later commits name; a clone
-    whose pin is given back has its record.
+    A process that pins after the roots were listed finds only files that these roots or later
+    commits name. A clone that has removed its pin has written its record.
     """
     orphans_before = now - _us(orphan_age)
     try:
@@ -235,9 +236,9 @@ def _try_plan(
 def _facts(
     log: CommitLog, roots: RootPlan, cloned: Iterable[Iterable[bytes]], *, orphans_before: int
 ) -> CollectFacts:
-    """Who refers to what, and what there is; what is `cloned` others refer to.
+    """Read all files and references; `cloned` are the files that clones need.
 
-    CorruptionError when a retained checkpoint can't be read: nobody knows what it refers to.
+    CorruptionError when a retained checkpoint can't be read, as its references are then unknown.
     FileNotFoundError or OffsetOutOfRangeError when another collector is faster.
     """
     files = log.files
@@ -248,14 +249,14 @@ def _facts(
     for root in roots.retained:
         kept.add_pages(_pages_of(files, root))
     for root in roots.dropped:
-        with suppress(CorruptionError):  # what only a damaged one names goes when it is old
+        with suppress(CorruptionError):  # files of a damaged root are deleted once they are old
             refs = _pages_of(files, root)
             named.add_pages((ref for ref in refs if ref.page_id not in kept.pages), whole=False)
     for commit in log.commits(None):
         file_ids = filter(None, map(named_file, commit.entries))
         (named if commit.lsn <= roots.floor else kept).add_ids(file_ids)
     found = [file for folder in paths.ID_FOLDERS for file in files.walk(folder)]
-    # A bucket has whole commits below the log's folder: to list them all would find nothing.
+    # In a bucket, the log's folder has all commits and no leftovers: listing it would be in vain.
     others = _NAMED_OTHERWISE if log.is_remote else (paths.LOG_FOLDER, *_NAMED_OTHERWISE)
     found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]
     found += [] if log.is_remote else _left_on_top(files)
@@ -265,26 +266,26 @@ def _facts(
 
 
 def _left_on_top(files: Files) -> list[FoundFile]:
-    """What was left beside `kmq.json`; only where there is any, every file is looked at."""
+    """Leftovers beside `kmq.json`; all files are walked only if there are any."""
     left = set(filter(paths.is_unfinished, files.list("")))
     return [file for file in files.walk("") if file.path in left] if left else []
 
 
 def _left_slips(log: CommitLog, before: int) -> list[FoundFile]:
-    """Slips of receivers that died: the others use theirs for a part of that time only."""
+    """Old slips that no queue refers to: their receivers died, as a slip is used only briefly."""
     found = [each for each in log.files.walk(paths.SLIP_FOLDER) if each.modified <= before]
     used = {paths.slip_file(slip) for queue in log.refresh().queues for slip in queue.slips}
     return [file for file in found if file.path not in used]
 
 
 def has_dropped_roots(files: Files, grace: float) -> bool:
-    """Whether a checkpoint had its time, and with it perhaps files."""
+    """Whether a checkpoint can be dropped by now, and perhaps files with it."""
     since = files.now() - _us(grace)
     return bool(plan_roots(list(_roots(files)), since=since, pinned=None).dropped)
 
 
 def _carry_out(log: CommitLog, plan: CollectPlan, deletion: _Deletion) -> None:
-    for _, files in groupby(plan.files, _folder):  # each is gone before the next begins
+    for _, files in groupby(plan.files, _folder):  # one folder after the other
         deletion.remove_all(list(files))
     if plan.first_lsn is not None:
         for _ in log.drop_before(plan.first_lsn):
@@ -308,11 +309,11 @@ def _pages_of(files: Files, root: Root) -> list[PageRef]:
 
 
 def _is_useless(files: Files, root: Root) -> bool:
-    """Whether pages were collected before the root that keeps them was published."""
+    """Whether a root misses pages, which were collected before it was published."""
     try:
         return not has_pages(files, _pages_of(files, root))
     except CorruptionError:
-        return False  # damaged: nobody knows
+        return False  # unknown, as it is damaged
 
 
 def _is_leftover(file: FoundFile) -> bool:
@@ -338,9 +339,9 @@ class _Deletion:
             self.count(file.length)
 
     def count(self, length: int) -> None:
-        """A file was deleted."""
+        """Count a deleted file of this length."""
         self._count, self._bytes = self._count + 1, self._bytes + length
 
     def report(self) -> CollectReport:
-        """What was deleted."""
+        """The report of what was deleted."""
         return CollectReport(self._count, self._bytes)

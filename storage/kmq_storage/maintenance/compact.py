@@ -1,8 +1,8 @@
-"""Compaction: segments are rewritten, without superseded records or just into fewer files.
+"""Compaction: segments are rewritten without superseded records, or merged into fewer files.
 
-In a topic with `cleanup="compact"` the newest record of each key stays; a tombstone goes, too,
-once it is old enough for every reader to have met it. Offsets and order stay. Older segments are
-replaced first, so a tombstone never goes before what it deletes.
+In a topic with `cleanup="compact"`, the newest record of each key stays. A tombstone is dropped
+once it is so old that every reader has met it. Offsets and order stay. Older segments are replaced
+first, so a tombstone is never dropped before the records that it deletes.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ def plan_merges(
     times: float = 1,
     final: float | None = None,
     segment_bytes: int | None = None,
-    now: int = 0,
+    now: int,
 ) -> Iterator[Replacement]:
-    """Neighbouring segments that fit into one, which is at least `times` as large as each.
+    """Plan merges of neighbouring segments into one that is at least `times` as large as each.
 
-    `final` times are enough where the next one would be too much. Of a keyed topic into a larger
-    one: the messages of a queue shall stand in few. At this time (UTC us) ends of its queues may
-    be old enough to go.
+    `final` times are enough when the next neighbour would make the segment too large. Merged
+    segments of a keyed topic are larger, so that the messages of a queue are in few of them. `now`
+    (UTC us) decides which ends of queues are old enough to be dropped.
     """
     old = now - round(limits.TOMBSTONE_DELAY * 1e6)
     if segment_bytes is None:
@@ -69,7 +69,7 @@ def plan_merges(
 
 
 def merge(log: CommitLog, plan: Iterable[Replacement], *, manner: Manner = PLAIN) -> CompactReport:
-    """Carry out merges."""
+    """Carry out planned merges."""
     before = after = dropped = conflicts = 0
     reader, replacer = ChunkReader(log.files), Replacer(log, manner.rest)
     for replaced in plan:
@@ -92,9 +92,10 @@ def compact_keys(
     segment_bytes: int = limits.SEGMENT_BYTES,
     manner: Manner = PLAIN,
 ) -> CompactReport:
-    """Keep the newest record of each key in the sealed part of a topic, as of a state's LSN.
+    """Keep only the newest record of each key in the sealed part of a topic.
 
-    Tombstones that were committed `limits.TOMBSTONE_DELAY` ago go, too.
+    `lsn` is that of the state that the topic is from. Tombstones that were committed at least
+    `limits.TOMBSTONE_DELAY` ago are dropped, too.
     """
     numbers = range(topic.partitions) if partitions is None else partitions
     rows = {number: _sealed_rows(topic, number) for number in numbers}
@@ -108,7 +109,7 @@ def compact_keys(
 
 
 def compact_topic(log: CommitLog, name: str) -> CompactReport:
-    """Compact a topic; one that drops records with all that is in it now, which is sealed first."""
+    """Compact a topic now; where this drops records, unsealed ones are sealed first."""
     settings = log.refresh().topic(name).settings
     if settings.keyed or settings.cleanup == "compact":
         planning(log, lambda state: _seal_topic(log, state, name))
@@ -130,7 +131,7 @@ def _merge_topic(log: CommitLog, state: StoreState, name: str) -> CompactReport:
 
 
 def worth_compacting(topic: Topic) -> bool:
-    """Whether enough of a topic that keeps the newest of each key was never compacted."""
+    """Whether enough of a topic with `cleanup="compact"` was never compacted."""
     if topic.settings.cleanup != "compact":
         return False
 

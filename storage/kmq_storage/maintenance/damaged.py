@@ -1,4 +1,4 @@
-"""Damage in the records of one partition, which keeps the others from nothing."""
+"""Isolation of damage: maintenance goes on with other partitions when one is damaged."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import TypeAlias
 from kmq_storage.errors import CorruptionError, IllegalStateError
 from kmq_storage.log.moving import missing_file
 
-#: What the work on one partition is done in; `nullcontext`: its damage ends all.
+#: Makes the block for the work on one partition. With `nullcontext`, damage ends all work.
 Apart: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class Damaged:
-    """The first damage that was met; it is told when all else is done."""
+    """Keeps the first damage that was met, to raise it when all other work is done."""
 
     def __init__(self) -> None:
         self._first: CorruptionError | IllegalStateError | None = None
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Go on with other partitions when this one is damaged; what is missing may have moved."""
+        """A block for the work on one partition, which ends at damage without an error.
+
+        A missing file is still an error: its records may have moved, and the work is tried again.
+        """
         try:
             yield
         except IllegalStateError as error:
@@ -32,6 +35,6 @@ class Damaged:
             self._first = self._first or error
 
     def tell(self) -> None:
-        """CorruptionError if there was damage, IllegalStateError where something can't be done."""
+        """Raise the first error that was kept, if any."""
         if self._first is not None:
             raise self._first

@@ -1,4 +1,4 @@
-"""Maintenance: whatever is due, in the order in which one thing makes room for the next."""
+"""Maintenance: do all that is due, in an order in which each step makes room for the next."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kmq_storage.maintenance.compact import (
     worth_compacting,
 )
 from kmq_storage.maintenance.damaged import Apart, Damaged
-from kmq_storage.maintenance.manner import PLAIN, Manner, Rest, at_once
+from kmq_storage.maintenance.manner import Manner, Rest, at_once
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
     CollectReport,
@@ -36,11 +36,12 @@ from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.thinning import thin
 from kmq_storage.maintenance.trim import retain
 
-#: Neighbours become a segment this many times as large as each, or writing them is not worth it.
+#: Segments are merged when the result is this many times as large as each, so that the rewriting
+#: pays.
 _MERGED = 10
-#: Runs sooner: each is one more place to look for a queue.
+#: Runs of keyed topics are merged sooner, as each run is one more place to look for a queue.
 _MERGED_RUNS = 4
-#: And where the next one would be too much: waiting would leave them as they are.
+#: Runs that can't grow this far, because the next one is too large, are merged from this factor on.
 _FINAL_RUNS = 1.5
 
 
@@ -49,10 +50,11 @@ def maintain(
 ) -> MaintainReport:
     """Trim, seal, compact, checkpoint and collect what is due.
 
-    Safe at any time, also twice at once: each step is a commit that is refused when another one
-    was faster, and files go only by the rule of `collect`. `grace` in seconds; `rest` is called
-    between pieces of work. CorruptionError when records of a partition are damaged, after all
-    else was done.
+    It is safe at any time, also in several processes at once: each step is a commit that is refused
+    when another process was faster, and files are deleted only by the rule of `collect`. `grace`
+    is that of `collect`, in seconds. `rest` is called between pieces of work.
+
+    CorruptionError when records of a partition are damaged; all other work is done before.
     """
     damaged = Damaged()
     trimmed = begin(log, apart=damaged.apart)
@@ -64,7 +66,7 @@ def maintain(
 
 
 def begin(log: CommitLog, *, apart: Apart = nullcontext) -> TrimReport:
-    """Trim what retention gives up; CorruptionError while the log is damaged."""
+    """Trim what retention no longer keeps; CorruptionError while the log is damaged."""
     check_undamaged(log.refresh())
     return planning(log, lambda state: retain(log, state, apart=apart))
 
@@ -74,12 +76,12 @@ def tidy(
     only: tuple[str, int] | None = None,
     *,
     seal_after: float | None = None,
-    manner: Manner = PLAIN,
+    manner: Manner,
 ) -> tuple[SealReport, CompactReport]:
-    """Seal and compact what is due, in all partitions or in one topic's partition only.
+    """Seal and compact what is due, in all partitions or in `only` one (topic and number).
 
-    Records that fill no segment are sealed when they are older than `seal_after` seconds, or
-    `limits.SEAL_AFTER`.
+    Records that do not fill a segment are sealed once they are older than `seal_after` seconds,
+    which defaults to `limits.SEAL_AFTER`.
     """
     age = limits.SEAL_AFTER if seal_after is None else seal_after
     older_than = log.environment.now_us() - round(age * 1e6)
@@ -112,7 +114,7 @@ def _thin(
 
 
 def _of_topics(state: StoreState, only: tuple[str, int] | None) -> list[Topic]:
-    """All, or the one that is named, which may have been deleted meanwhile."""
+    """All topics, or `only` one, if it was not deleted meanwhile."""
     return [topic for topic in state.topics.values() if only is None or topic.name == only[0]]
 
 
@@ -134,7 +136,7 @@ def _compact_one(
 def finish(
     log: CommitLog, *, laid_out: bool, grace: float
 ) -> tuple[CheckpointReport, CollectReport]:
-    """Checkpoint when much was committed, or laid out anew; collect after that, or when due."""
+    """Write a checkpoint if many commits or a changed layout call for it, and collect if due."""
     with translated(log.files.url):
         newest = next((lsn for lsn, _ in checkpoints(log.files)), 0)
         behind = log.refresh().lsn - newest

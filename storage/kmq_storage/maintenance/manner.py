@@ -1,4 +1,4 @@
-"""How maintenance goes about its work: whose damage ends what, and when it rests."""
+"""How maintenance works: how it isolates damage, and when it rests."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from kmq_storage.maintenance.damaged import Apart
 #: Called between two pieces of work.
 Rest: TypeAlias = Callable[[], None]
 
-#: The share of its time that a round works at first, and by how much that grows each second: who
-#: lays out less than arrives comes to work without a rest.
+#: The share of its time that a round works at first, and by how much that grows each second. So
+#: maintenance that is slower than the producers ends up working without a rest.
 _SHARE = 1 / 8
 _GROWTH = 1 / 100
-#: Less work than this (seconds) is worth no rest: waking takes time, too.
+#: No rest after less work than this (seconds), since waking takes time, too.
 _PIECE = 0.002
 
 
 def at_once() -> None:
-    """No rest: who waits for the end wants it soon."""
+    """Take no rest, for callers that wait for the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How it is worked."""
+    """How maintenance isolates damage (`apart`) and rests between pieces of work."""
 
     apart: Apart = nullcontext
     rest: Rest = at_once
 
 
-#: Damage ends all, and nothing is waited for.
+#: Damage ends all work, and there are no rests.
 PLAIN = Manner()
 
 
 def resting(worked: float, since: float) -> float:
-    """How long to rest after a piece of work, so long after the round began (seconds)."""
+    """How long to rest after `worked` seconds of work, `since` seconds after the round began."""
     share = min(_SHARE + _GROWTH * since, 1.0)
     return worked * (1 / share - 1)
 
 
 class Pace:
-    """The rests of one round in a process that commits meanwhile; none while it does not.
+    """Rests of maintenance in the background, taken only while the process commits.
 
-    The interpreter is one thread's at a time: what is laid out in one go is not sent by another.
+    Python runs one thread at a time, so work without rests would keep producers from sending.
     """
 
     def __init__(self, log: CommitLog, wait: Callable[[float], object]) -> None:
@@ -56,7 +56,7 @@ class Pace:
         self._lsn = log.known_state.lsn
 
     def rest(self) -> None:
-        """Rest as long as the work since the last call is worth."""
+        """Rest in proportion to the work since the last call."""
         now = self._monotonic()
         worked, lsn = now - self._awake, self._log.known_state.lsn
         if worked < _PIECE:

@@ -1,4 +1,4 @@
-"""Which files some checkpoints and commits refer to."""
+"""Sets of files that checkpoints and commits refer to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def references_of(files: Files, state: StoreState) -> References:
-    """What a reader's state refers to."""
+    """The files that a reader's state refers to."""
     assert state.manifest is not None, "a reader's state has a manifest"
     found = References(files)
     found.add_pages(state.manifest.refs)
@@ -30,7 +30,7 @@ def references_of(files: Files, state: StoreState) -> References:
 class References:
     """A set of files.
 
-    Of an id 8 bytes are looked at: two that agree there only keep a file that might go.
+    Only 8 bytes of each id are compared. Two ids that agree in these only keep a file too long.
     """
 
     def __init__(self, files: Files) -> None:
@@ -41,9 +41,9 @@ class References:
         self._log_files: list[int] = []
 
     def add_pages(self, refs: Iterable[PageRef], *, whole: bool = True) -> None:
-        """The pages and what their rows refer to; CorruptionError when one can't be read.
+        """Add pages and the files that their rows refer to.
 
-        Unless `whole`, such a page is left out.
+        CorruptionError when a page can't be read; unless `whole`, its rows are left out instead.
         """
         refs = [ref for ref in refs if ref.page_id not in self.pages]
         manifest = Manifest(self._files, refs)
@@ -61,7 +61,7 @@ class References:
         self.add_ids(ref.page_id for ref in refs)
 
     def add_recent(self, state: StoreState) -> None:
-        """What rows that are in no checkpoint refer to."""
+        """Add the files of rows that are in no checkpoint yet."""
         rows = [
             row
             for topic in state.topics.values()
@@ -72,21 +72,21 @@ class References:
         self._log_files += {_word(row.file) for row in rows if row.kind == LOG}
 
     def add_ids(self, ids: Iterable[bytes]) -> None:
-        """These files."""
+        """Add files by their ids; empty ids are ignored."""
         self._sorted = None
         self._ids.append(np.fromiter(map(_word, filter(None, ids)), np.uint64))
 
     def has(self, file_id: bytes) -> bool:
-        """Whether a file is among them."""
+        """Whether the set has the file with this id."""
         return self.has_all(np.array([_word(file_id)], np.uint64))
 
     def has_file(self, path: str) -> bool:
-        """Whether a file is among them, by the id in its name."""
+        """Whether the set has a file, by the id in its name."""
         file_id = paths.try_file_id(path)
         return file_id is not None and self.has(file_id)
 
     def has_all(self, words: npt.NDArray[np.uint64]) -> bool:
-        """Whether all of some files are, by the first 8 bytes of their ids."""
+        """Whether the set has all of some files, by the first 8 bytes of their ids."""
         if self._sorted is None:
             self._sorted = np.unique(np.concatenate(self._ids))
         at = np.searchsorted(self._sorted, words)
@@ -95,7 +95,7 @@ class References:
         return bool((self._sorted[np.minimum(at, len(self._sorted) - 1)] == words).all())
 
     def lowest_log_file(self) -> int:
-        """The first LSN of the first log file that has records of some row."""
+        """The first LSN of the oldest log file that rows refer to."""
         return min(self._log_files, default=1 << 62)
 
 

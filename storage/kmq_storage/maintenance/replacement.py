@@ -1,4 +1,4 @@
-"""What a segment takes the place of: planned by sealing, compaction and repair. Reads only."""
+"""Planned replacements of rows by a segment, for sealing, compaction and repair."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.runs import RunMerge, SortedRecords
 from kmq_storage.model import Place
 
-#: A batch with this share of the most rows is full enough: putting it together costs a copy.
+#: A batch with 1/2 of the most rows is full enough, since joining batches costs a copy.
 FULL_SHARE = 2
 
 #: Where the records of a segment come from.
@@ -28,22 +28,23 @@ Records: TypeAlias = Iterable[Slice] | SortedRecords
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Consecutive rows of a partition that one segment takes the place of."""
+    """Consecutive rows of a partition that one segment will replace."""
 
     topic: Topic
     partition: int
     rows: tuple[Row, ...]
     #: The LSN of the state this was planned on.
     lsn: int
-    #: No offset below this is taken over; what a copy has already, for example.
+    #: Records below this offset are left out, for example because a copy has them already.
     first: int = 0
-    #: Nor this or any above, unless it is None.
+    #: Records from this offset on are left out, unless it is None.
     behind: int | None = None
-    #: Ends of keyed queues that were committed before (UTC us) may go if nothing stands before.
+    #: Ends of keyed queues that were committed before this (UTC us) are dropped, if the rows are
+    #: the first of their partition.
     ends_before: int = 0
-    #: Between how many of its records some are lost: no batch goes on there.
+    #: The number of gaps of lost records inside, each of which ends a batch.
     gaps: int = 0
-    #: How the topic's records are read; it knows the versions of all that stands there.
+    #: How the topic's records are read; it knows all schema versions of the rows.
     layout: Layout = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,25 +57,25 @@ class Replacement:
 
     @property
     def columns(self) -> int:
-        """What is said of them."""
+        """The columns of the segment as flags (`format.records`)."""
         return self.layout.sealed_columns | (RUN if self.topic.settings.keyed else 0)
 
     @property
     def span(self) -> tuple[int, int]:
-        """The offsets that are covered: first, and behind the last; none that were trimmed."""
+        """The offsets [start, end) that the segment covers, without trimmed ones."""
         end = self.rows[-1].end_offset
         base = max(self.rows[0].base_offset, self._start)
         return base, end if self.behind is None else min(end, self.behind)
 
     @property
     def held(self) -> tuple[int, int]:
-        """Rows and bytes of the records that stand there now."""
+        """The number and bytes of the records that are replaced."""
         held = [row.held_from(self._start) for row in self.rows]
         return sum(rows for rows, _ in held), sum(size for _, size in held)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all records of its rows are taken over."""
+        """Whether the segment covers all offsets of its rows."""
         return self.span == (self.rows[0].base_offset, self.rows[-1].end_offset)
 
     @property
@@ -83,15 +84,15 @@ class Replacement:
 
     @property
     def most_batches(self) -> int:
-        """More batches than its records can make: two neighbours together are never small."""
+        """An upper bound for the number of batches: two neighbours together are never small."""
         rows = sum(row.rows for row in self.rows)
-        # Many properties take more room in Arrow than in `size`; compressed, less than in Arrow.
+        # Many properties take more bytes in Arrow than in `size`; compressed batches take fewer.
         size = sum(max(row.weight, row.bytes) for row in self.rows)
         full = FULL_SHARE * rows // limits.BATCH_ROWS_MAX + size // limits.STAGED_BATCH_BYTES
         return 2 * full + 4 + 2 * self.gaps
 
     def merged(self, reader: ChunkReader) -> Records:
-        """The records that stand there now, whole runs as such."""
+        """The records that are replaced; if all rows are whole runs, as a merge of runs."""
         whole = self.rows[0].base_offset, self.rows[-1].end_offset
         if self.span == whole and all(row.in_run for row in self.rows):
             runs = [RunIndex(reader, place, self.topic.name) for place in self._places()]
@@ -100,7 +101,7 @@ class Replacement:
 
     @property
     def _forgotten(self) -> int:
-        """The first of its runs, so many, need not keep the ends of queues."""
+        """The number of first runs whose ends of queues may be dropped."""
         begins = self.rows[0].base_offset <= self._start
         return sum(row.time < self.ends_before for row in self.rows) if begins else 0
 
@@ -108,7 +109,7 @@ class Replacement:
         return [row.place((self.topic.id, self.partition)) for row in self.rows]
 
     def slices(self, reader: ChunkReader) -> Iterator[Slice]:
-        """The records that stand there now, in the order of their offsets."""
+        """The records that are replaced, in the order of their offsets."""
         places = self._places()
         return scan_places(
             reader,

@@ -1,8 +1,8 @@
-"""Sealing: records move from the commit log, and staged files, into segments of their partition.
+"""Sealing: records move from the commit log and from staged files into segments.
 
-The plan is a pure look at the manifest's rows. The executor writes a segment, brings it to disk,
-and commits it in place of the rows; binding refuses that commit when the partition was laid out
-anew since the plan. Offsets, order and content stay.
+Planning is pure and reads only the manifest's rows. Each planned segment is written, synced, and
+then committed in place of the rows. Binding refuses this commit when the partition's layout changed
+since the plan. Offsets, order and content of the records stay.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ def plan_seal(
     older_than: int | None = None,
     staged: bool = True,
 ) -> Iterator[Replacement]:
-    """What to seal: every run of unsealed rows, cut where a segment would grow too large.
+    """Plan what to seal: every run of unsealed rows, cut into segments of `segment_bytes`.
 
-    Of all partitions, or of one topic's partition only.
-    Of a keyed topic larger ones, to be merged less often. With `older_than` (UTC us) a run that
-    would make less than a whole segment waits until its oldest commit is older than that. Unless
-    `staged`, only what stands in the log itself.
+    - **only**: plan for one partition (topic and number) instead of all.
+    - **segment_bytes**: defaults to `limits.SEGMENT_BYTES`, and for keyed topics to
+      `limits.RUN_BYTES`, which is larger, so that their segments are merged less often.
+    - **older_than** (UTC us): a run that does not fill a segment waits until its oldest commit is
+      older than this.
+    - **staged**: if False, only rows in the commit log are planned, and none in staged files.
     """
-    lsn = state.lsn  # before: what a thread applies meanwhile makes it a conflict
+    lsn = state.lsn  # read before planning: commits that are applied meanwhile then conflict
     for topic, number in partitions_of(state) if only is None else _found(state, *only):
         part = topic.partition(number)
         wanted = _unsealed(topic) if staged else _is_in_the_log
@@ -61,18 +63,18 @@ def plan_seal(
 
 
 def partitions_of(state: StoreState) -> list[tuple[Topic, int]]:
-    """Every partition there is."""
+    """Every partition of every topic."""
     topics = list(state.topics.values())
     return [(topic, number) for topic in topics for number in range(topic.partitions)]
 
 
 def _found(state: StoreState, name: str, number: int) -> list[tuple[Topic, int]]:
     topic = state.find_topic(name)
-    return [] if topic is None else [(topic, number)]  # it may have been deleted meanwhile
+    return [] if topic is None else [(topic, number)]  # None: it was deleted meanwhile
 
 
 def _unsealed(topic: Topic) -> IsWanted:
-    """What is not sealed; of a keyed topic also what was sealed in the order of offsets."""
+    """Tells which rows are to be sealed; in a keyed topic, also segments that are no runs."""
     return _is_no_run if topic.settings.keyed else _is_no_segment
 
 
@@ -91,7 +93,7 @@ def _is_in_the_log(rows: Row | Page) -> Any:
 def _segments(
     rows: Iterable[Row], most: int, size_of: Callable[[Row], int]
 ) -> Iterator[tuple[list[Row], bool]]:
-    """Runs of rows that make a segment each, and whether that is worth it: no more would fit in."""
+    """The rows of each segment, and whether the segment is full, as no more rows would fit."""
     runs = list(cut(rows, size_of, most))
     for run in runs:
         full = min(most, limits.SEGMENT_BYTES)
@@ -99,9 +101,10 @@ def _segments(
 
 
 def _to_sort(row: Row) -> int:
-    """What a row weighs where records are sorted: small batches are put together in memory.
+    """The weight of a row of a keyed topic, whose records are sorted.
 
-    Where many are short their number weighs, since something of each is in memory.
+    Small batches are joined in memory, so they weigh more than mapped ones. Many short records
+    weigh by their number, since sorting needs some memory for each.
     """
     is_mapped = row.kind == STAGED and row.rows >= limits.BATCH_ROWS_MAX // FULL_SHARE
     weight = row.weight if is_mapped else row.weight * limits.RUN_BYTES // limits.SEGMENT_BYTES
@@ -111,7 +114,7 @@ def _to_sort(row: Row) -> int:
 def seal(
     log: CommitLog, plan: Iterable[Replacement], *, manner: Manner = PLAIN, at_once: int = 1
 ) -> SealReport:
-    """Carry out a plan; so many segments are written at once, and committed one by one."""
+    """Carry out a plan; `at_once` segments are written in parallel, and committed one by one."""
     segments = rows = size = conflicts = 0
     replacer = Replacer(log, manner.rest)
     with closing(_begun(log, replacer, plan, at_once)) as begun:
@@ -128,7 +131,7 @@ def seal(
 def _begun(
     log: CommitLog, replacer: Replacer, plan: Iterable[Replacement], at_once: int
 ) -> Generator[tuple[Replacement, Written]]:
-    """What is planned, each with the segment that is being written; nobody's are removed."""
+    """Each replacement with its segment, which is being written; unused segments are removed."""
     if at_once == 1:
         reader = ChunkReader(log.files)
         yield from ((each, partial(replacer.write, each, each.slices(reader))) for each in plan)

@@ -1,11 +1,12 @@
-"""The commits that put segments in place of what stood there.
+"""Replacing rows by segments: writing the segment and committing it.
 
-- Only compaction leaves records out, of keyed queues also sealing, merging, thinning and a trim in
-  the same commit, and only a repair cuts some out; else all that stood there stand in the segment,
-  at their offsets and in their order.
-- The file is on disk before the commit that names it.
-- The commit names the state that it was planned on. Binding refuses it when the partition was
-  sealed, rewritten, trimmed or cut since; then the file goes, which nobody else knows.
+- **Content**: a segment has all records of the rows that it replaces, at their offsets and in
+  their order. Only compaction leaves records out, and a repair cuts some out. In keyed topics,
+  sealing, merging, thinning and a trim in the same commit also leave records out.
+- **The file is on disk before the commit** that names it.
+- **Conflicts**: the commit names the state that it was planned on. Binding refuses it when the
+  partition was sealed, rewritten, trimmed or cut since. The file is then removed, as no other
+  process knows it.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ from kmq_storage.maintenance.manner import Rest, at_once
 from kmq_storage.maintenance.replacement import Records, Replacement
 from kmq_storage.maintenance.segment_files import write_segment
 
-#: Gives a segment when it is on disk.
+#: Waits until a segment is on disk, and returns its entry.
 Written: TypeAlias = Callable[[], SegmentEntry]
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What compaction says of a segment."""
+    """What compaction notes of a segment."""
 
     #: As in `SegmentEntry`.
     tombstones: int
 
     def noted(self, entry: SegmentEntry) -> SegmentEntry:
-        """The entry of a segment whose keys were compacted."""
+        """The entry, marked as compacted."""
         return replace(entry, columns=entry.columns | COMPACTED, tombstones=self.tombstones)
 
 
 class Replacer:
-    """Carries out replacements, in order; killed anywhere, it leaves a file nobody names."""
+    """Carries out replacements in order. When killed, it leaves at most files without a name."""
 
     def __init__(self, log: CommitLog, rest: Rest = at_once) -> None:
         check_writable(log.files)
         self._log = log
         self._rest = rest
-        #: Own commits per partition: what is planned goes on from them.
+        #: The last own commit per partition: later plans of this replacer stay valid after it.
         self._lsns: dict[tuple[bytes, int], int] = {}
 
     def replace(
@@ -61,14 +62,14 @@ class Replacer:
         compacted: Compacted | None = None,
         gaps: Sequence[GapEntry] = (),
     ) -> SegmentEntry | None:
-        """Have a segment of these records instead; None when the partition changed meanwhile.
+        """Replace rows by a segment of these records; None when the partition changed meanwhile.
 
-        `gaps` are cut out in the same commit.
+        `gaps` are committed together with the segment.
         """
         return self.put(replaced, partial(self.write, replaced, records), compacted, gaps)
 
     def write(self, replaced: Replacement, records: Records) -> SegmentEntry:
-        """Write a segment that nobody sees yet; safe beside others that are written.
+        """Write a segment that no commit names yet; several can be written in parallel.
 
         ClosedError, and no file, when the log is closed meanwhile.
         """
@@ -86,15 +87,15 @@ class Replacer:
         compacted: Compacted | None = None,
         before: Sequence[GapEntry | TrimEntry] = (),
     ) -> SegmentEntry | None:
-        """The same as `replace` with a segment that is written, or will be when it is asked for.
+        """As `replace`, with a segment that `written` returns.
 
-        `before` stands before it in the same commit.
+        The entries of `before` come before the segment's in the same commit.
         """
         try:
             entry = written()
         except CorruptionError as error:
             if error.context.get("missing") and self._is_outdated(replaced):
-                return None  # who was faster collected the files, too
+                return None  # another process replaced these rows, and collected the files
             raise
         if compacted is not None:
             entry = compacted.noted(entry)
@@ -107,14 +108,14 @@ class Replacer:
         return None
 
     def give_up(self, written: Written) -> None:
-        """Remove a segment that nobody else knows of; what stays is collected later."""
+        """Remove a segment that was not committed; if that fails, it is collected later."""
         with suppress(OSError, KmqError):
             entry = written()
             file = paths.segment_file(*_key(entry), entry.base_offset, entry.file_id)
             self._log.files.remove(file)
 
     def mark(self, segment: Replacement, compacted: Compacted) -> bool:
-        """Note that a segment was compacted which stays as it is."""
+        """Mark a segment as compacted although it stays as it is; False if it changed."""
         return self._commit(compacted.noted(_as_it_is(segment)), known=True)
 
     def cut_out(self, gaps: Sequence[GapEntry]) -> bool:

@@ -1,7 +1,7 @@
-"""Which records of a partition key compaction keeps: the newest of each key.
+"""The records of a partition that compaction keeps: the newest of each key.
 
-Runs in bounded memory whatever the partition's size and keys are: see `newest_offsets`. What is
-left is one bit per offset.
+`newest_offsets` finds them in bounded memory, whatever the partition's size and keys are. The
+result has one bit per offset.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kmq_storage.maintenance.newest import keyed, newest_offsets
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: Offsets that are counted at a time, a byte each.
+#: Offsets that are counted at a time; each takes a byte meanwhile.
 _COUNTED_AT_ONCE = 1 << 22
 
 
 class Survivors:
-    """One bit per offset of a span: whether the record stays."""
+    """A bit per offset of a span that tells whether the record stays."""
 
     def __init__(self, start: int, end: int) -> None:
         #: The first offset of the span.
@@ -38,11 +38,11 @@ class Survivors:
         self.tombstones_wait = False
 
     def add(self, offsets: Numbers) -> None:
-        """These stay."""
+        """Keep the records with these offsets."""
         self._set(self._bits, offsets)
 
     def bury(self, offsets: Numbers) -> None:
-        """These go, even if they are the newest of their key."""
+        """Drop the records with these offsets, even if they are the newest of their key."""
         self._set(self._buried, offsets)
 
     def _set(self, bits: npt.NDArray[np.uint8], offsets: Numbers) -> None:
@@ -50,7 +50,7 @@ class Survivors:
         np.bitwise_or.at(bits, at >> 3, np.left_shift(1, at & 7).astype(np.uint8))
 
     def count(self, start: int, end: int) -> int:
-        """How many with offsets in [start, end) stay."""
+        """The number of records with offsets in [start, end) that stay."""
         borders = [*range(max(start, self.start), end, _COUNTED_AT_ONCE), end]
         return sum(self._count(*piece) for piece in pairwise(borders))
 
@@ -62,7 +62,7 @@ class Survivors:
         return int(bits[skipped : skipped + behind - first].sum())
 
     def of(self, offsets: Numbers) -> Mask:
-        """Whether each of these stays."""
+        """A mask of the records with these offsets that stay."""
         at = offsets - self.start
         bytes_of = self._bits[at >> 3] & ~self._buried[at >> 3]
         found: Mask = (bytes_of >> (at & 7)) & 1 != 0
@@ -72,10 +72,10 @@ class Survivors:
 def newest_of_each_key(
     slices: Iterable[tuple[Slice, bool]], span: tuple[int, int], *, rows: int
 ) -> Survivors:
-    """The records to keep of a span of offsets: the newest of each key, and those without one.
+    """The records of a span of offsets to keep: the newest of each key, and those without a key.
 
-    With each slice: whether its tombstones are old enough to go, too. `rows` is about how many
-    records there are; a wrong number costs time, not memory.
+    Each slice comes with a flag whether its tombstones are old enough to be dropped. `rows` is a
+    rough number of records; a wrong one costs time, not memory.
     """
     survivors = Survivors(*span)
     for offsets in newest_offsets(_keyed_rows(slices, survivors), rows=rows):

@@ -1,6 +1,6 @@
 """Trimming: raise the start of a partition, by hand or by a topic's retention.
 
-The commit that raises the start comes first; files go later, when nothing refers to them.
+A commit raises the start. Collection deletes the files later, when nothing refers to them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from kmq_storage.maintenance.queue_starts import (
 )
 from kmq_storage.maintenance.reports import TrimReport, all_trimmed
 
-#: How often a trim by hand looks again at partitions that were laid out anew meanwhile.
+#: How often a trim by hand plans again when maintenance changed the partitions meanwhile.
 _LOOKS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class NewStart:
-    """A partition that begins later from now on, and what it no longer holds.
+    """A planned start of a partition, and the rows and bytes that it drops.
 
-    One of a keyed topic begins with an offset that has no record: its queues begin there, and
-    readers behind it.
+    In a keyed topic, the offset `start` has no record: it tells where the queues begin, and readers
+    begin behind it.
     """
 
     topic: Topic
@@ -48,12 +48,12 @@ class NewStart:
 
     @property
     def first(self) -> int:
-        """The first offset that readers find there."""
+        """The first offset for readers."""
         return self.start + self.topic.settings.keyed
 
 
 def plan_trim(topic: Topic, starts: Mapping[int, int]) -> list[NewStart]:
-    """Trim partitions to these offsets; those at or below the start stay as they are.
+    """Plan a trim of partitions to these offsets; an offset up to the current start does nothing.
 
     OffsetOutOfRangeError for an offset beyond the end.
     """
@@ -78,16 +78,17 @@ def _new_start(topic: Topic, number: int, start: int) -> NewStart:
 
 
 def plan_retention(state: StoreState, now: int) -> list[NewStart]:
-    """What the retention of each topic gives up at this time (UTC us).
+    """Plan what the retention of each topic drops at time `now` (UTC us).
 
-    Whole rows of the manifest: a record goes when all that are stored with it may go.
+    Only whole rows of the manifest are dropped: a record stays until all that are stored with it
+    may be dropped.
     """
     plan: list[NewStart] = []
     for topic in list(state.topics.values()):
         queue = state.queues.by_id(topic.id)
         if topic.settings.cleanup != "delete" or (queue is None and _keeps_all(topic)):
             continue
-        if queue is not None:  # its own log: what is finished goes, all else stays
+        if queue is not None:  # a queue's own log: finished records are dropped, no others
             done = queue.done_below(queue.log_key, topic.partition(0).end)
             starts = {0: max(_whole_rows_below(topic, done), topic.partition(0).start)}
         else:
@@ -104,14 +105,14 @@ def _keeps_all(topic: Topic) -> bool:
 
 
 def _pays(topic: Topic, number: int, start: int, now: int) -> bool:
-    """Whether a trim of queues is worth writing their names anew."""
+    """Whether a trim of keyed queues drops enough to pay for rewriting where they begin."""
     retention = topic.settings.retention
     expired = None if retention is None else now - int(2 * retention * 1e6)
     return is_worth_it(topic, number, start, expired)
 
 
 def _whole_rows_below(topic: Topic, offset: int) -> int:
-    """The end of the last row of the manifest that ends at or below an offset; 0 for none."""
+    """The end of the manifest's last row that ends at or below an offset, or 0."""
     rows = topic.index(0).rows(topic.partition(0).start, offset)
     return max((row.end_offset for row in rows if row.end_offset <= offset), default=0)
 
@@ -133,9 +134,9 @@ def _retained_from(topic: Topic, number: int, now: int) -> int:
 def trim_topic(
     log: CommitLog, name: str, starts_of: Callable[[Topic], Mapping[int, int]]
 ) -> TrimReport:
-    """Trim a topic to the starts that a look at it gives.
+    """Trim a topic to the starts that `starts_of` returns for its current state.
 
-    ConflictError when a partition was laid out anew each time that this looked.
+    ConflictError when maintenance changed a partition each time that this planned.
     """
 
     def trimmed(state: StoreState) -> tuple[int, TrimReport]:
@@ -155,9 +156,9 @@ def trim_topic(
     )
 
 
-def retain(log: CommitLog, state: StoreState, *, apart: Apart = nullcontext) -> TrimReport:
-    """Give up what the retention of each topic does not keep any more."""
-    lsn = state.lsn  # before the plan: what a thread applies meanwhile makes it a conflict
+def retain(log: CommitLog, state: StoreState, *, apart: Apart) -> TrimReport:
+    """Trim what the retention of each topic no longer keeps."""
+    lsn = state.lsn  # read before planning: commits that are applied meanwhile then conflict
     plan = plan_retention(state, log.environment.now_us())
     if plan:
         plan = plan_retention(state, surely_now(log))
@@ -167,14 +168,14 @@ def retain(log: CommitLog, state: StoreState, *, apart: Apart = nullcontext) -> 
 def trim(
     log: CommitLog, plan: Iterable[NewStart], lsn: int, *, apart: Apart = nullcontext
 ) -> TrimReport:
-    """Commit new starts that were planned on the state of an LSN, or on a later one."""
+    """Commit new starts that were planned on the state at LSN `lsn` or a later one."""
     check_writable(log.files)
     starts: dict[str, dict[int, int]] = {}
     rows = size = 0
     for each in plan:
         entry = TrimEntry(each.topic.id, each.partition, each.start, each.rows, each.size, lsn)
         with apart(), suppress(ConflictError, NotFoundError):
-            # laid out anew or deleted meanwhile: the next look plans it again
+            # the partition was changed or deleted meanwhile: the next round plans it again
             gone = _committed(log, each.topic, entry)
             if gone is not None:
                 starts.setdefault(each.topic.name, {})[each.partition] = each.first
@@ -183,7 +184,7 @@ def trim(
 
 
 def _committed(log: CommitLog, topic: Topic, entry: TrimEntry) -> tuple[int, int] | None:
-    """Rows and bytes that are gone; None where a partition of queues was laid out meanwhile."""
+    """Commit a trim; returns the dropped rows and bytes, or None if a keyed partition changed."""
     if not topic.settings.keyed:
         log.commit([Unit((entry,))])
         return entry.rows, entry.size

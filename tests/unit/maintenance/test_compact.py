@@ -156,7 +156,7 @@ def test_small_neighbours_are_merged_until_none_is_small(store: Store):
 
     assert segments() == 10
     topic = store.log.refresh().topic("plain")
-    report = merge(store.log, plan_merges(topic, store.log.state.lsn, segment_bytes=1_500))
+    report = merge(store.log, plan_merges(topic, store.log.state.lsn, segment_bytes=1_500, now=0))
     assert (report.before, report.conflicts) == (10, 0)
     assert segments() == report.after < 10
     assert store.compact("plain").after == 1

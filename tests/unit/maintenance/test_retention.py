@@ -10,6 +10,7 @@ import pytest
 from kmq_spark.client.store import Store
 from kmq_spark.errors import OffsetOutOfRangeError, QueueFullError
 from kmq_storage.maintenance.maintain import tidy
+from kmq_storage.maintenance.manner import PLAIN
 from kmq_storage.maintenance.reports import CompactReport, SealReport
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.maintenance.trim import plan_retention, plan_trim, trim
@@ -175,4 +176,4 @@ def test_a_trim_by_hand_is_done_though_the_partition_is_sealed_meanwhile(
 
 
 def test_a_topic_that_is_deleted_meanwhile_is_nothing_to_tidy(store: Store):
-    assert tidy(store.log, ("gone", 0)) == (SealReport(), CompactReport())
+    assert tidy(store.log, ("gone", 0), manner=PLAIN) == (SealReport(), CompactReport())

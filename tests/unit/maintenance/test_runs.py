@@ -26,6 +26,7 @@ from kmq_storage.log import reader
 from kmq_storage.log.scan import Slice
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.maintain import tidy
+from kmq_storage.maintenance.manner import PLAIN
 from kmq_storage.maintenance.runs import RunMerge, Sorted, sorted_records
 from kmq_storage.maintenance.trim import plan_trim, trim
 from tests.support.dying_disk import Died, DyingDisk
@@ -210,7 +211,7 @@ def test_runs_that_grow_no_more_become_one_though_they_did_not_grow_much(
         queues = store.keyed_queues(TOPIC)
         for turn in range(10):
             _fill(queues, turn, names=10, messages=10)
-            tidy(store.log, seal_after=0)
+            tidy(store.log, seal_after=0, manner=PLAIN)
             topic = store.log.refresh().topic(TOPIC)
             runs = list(topic.index(0).rows(0, topic.partition(0).end))
             monkeypatch.setattr(limits, "RUN_BYTES", round(3.5 * runs[-1].weight))
