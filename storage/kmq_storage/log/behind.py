@@ -1,7 +1,7 @@
-"""Going on behind damage: a checkpoint of what can be read, and a new log file after it.
+"""Going on behind damage: write a checkpoint of all readable commits, and a new log file after it.
 
-What was lost stands in segments still, or becomes gaps, which readers are told of
-(`log.lost_ranges`). See docs/design/repair.md for the order of the steps.
+Lost records are put back from segments, or become gaps that readers are told of
+(`log.lost_ranges`). docs/design/repair.md has the order of the steps.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kmq_storage.objects.disk import Disk
 def go_on_behind(
     files: Disk, identity: Identity, environment: Environment, unnamed: Unnamed
 ) -> Behind:
-    """Write a checkpoint of all that can be read, and have the log go on in a new file.
+    """Write a checkpoint of all that can be read, and let the log go on in a new file.
 
-    Killed anywhere, the store is as before or as after.
+    If the process is killed, the store is either unchanged or repaired.
     """
     hint = open_hint(files, identity.seed, environment)
     journal = Journal(files, identity, hint)
     began = files.now()
-    # Both: nobody takes damage for a failed sync, or a failed sync for damage.
+    # Under both locks, no process can take damage for a failed sync, or a failed sync for damage.
     with SyncLock(files, environment), AppendLock(files, hint, environment):
         mend_if_asked(files, journal, hint)  # what others failed to sync is not synced here
         replica = Replica(files, journal, indexed=True)

@@ -1,7 +1,8 @@
-"""Which rows of the manifest's pages still count, for a whole page at once.
+"""The rows of the manifest's pages that still count, found for a whole page at once.
 
-Readers look up a few offsets; who wants every row goes through the pages one after another and
-leaves out what newer rows replaced and what was trimmed, cut out or deleted.
+This is for going through all rows of a store, page by page. It leaves out rows that newer rows
+replaced, and rows that were trimmed, cut out or deleted. To look up a few offsets, use
+`offset_index`.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from kmq_storage.log.state import StoreState
 
 @dataclass(frozen=True, slots=True)
 class Cover:
-    """What decides which older rows of a partition still count."""
+    """The facts that decide which rows in pages still count for a partition."""
 
     topic: str
     start: int
-    #: Offsets [base, end) whose rows are in memory, ascending and apart.
+    #: Ranges [base, end) of offsets whose rows are in memory, ascending and disjoint.
     newer: tuple[tuple[int, int], ...]
     gaps: tuple[Gap, ...]
 
     def keeps(self, bases: Numbers, ends: Numbers) -> Mask:
-        """Which rows with offsets in [base, end) count, as a checkpoint would keep them."""
+        """A mask of the rows with offsets [base, end) that count, as a checkpoint keeps them."""
         kept: Mask = ends > self.start
         begins = np.maximum(bases, self.start)
         for gap in self.gaps:
@@ -52,7 +53,7 @@ def covers(state: StoreState) -> dict[Key, Cover]:
 
 
 def live_spans(page: Page, known: Mapping[Key, Cover]) -> Iterator[tuple[Key, Cover, Numbers]]:
-    """The rows of a page that count, as their places in it, by partition."""
+    """The indexes of the rows of a page that count, by partition."""
     for key, (low, high) in page.spans.items():
         cover = known.get(key)
         if cover is not None:

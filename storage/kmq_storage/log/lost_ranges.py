@@ -1,6 +1,6 @@
-"""What damaged commits took of each partition: what of it stands in segments, and what is gone.
+"""What damaged commits held of each partition: what is still in segments, and what is lost.
 
-Offsets that may have been given out are never given out again.
+Offsets that a lost commit may have given out are never given out again.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 
-#: The first offset, and the one behind the last.
+#: A range of offsets [start, end).
 Span: TypeAlias = tuple[int, int]
-#: A topic by its name, and a partition of it.
+#: The name of a topic, and the number of a partition.
 _Place: TypeAlias = tuple[str, int]
 
-#: A stored record takes no less: its timestamp.
+#: The least bytes of a stored record: its timestamp.
 _ROW_BYTES_MIN = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Unnamed:
-    """What stands in files that no commit names which can be read; lost ones may have."""
+    """Records in files that no readable commit names; lost commits may have named them."""
 
-    #: Records in staged files.
+    #: The number of records in staged files.
     staged_rows: Mapping[Key, int] = field(default_factory=dict)
-    #: Segments, the best first: of overlapping ones the first that fits counts.
+    #: Segments, the best first: of overlapping ones, the first that fits counts.
     segments: Mapping[Key, Sequence[Row]] = field(default_factory=dict)
-    #: Files of those that prove to have every record of their offsets.
+    #: The files of segments that prove to have every record of their offsets.
     complete: Collection[bytes] = frozenset()
     #: Offsets of known rows whose records can't be read.
     unreadable: Mapping[Key, Sequence[Span]] = field(default_factory=dict)
-    #: How far any segment went, also one that can't be put back.
+    #: The highest end of any segment, also of one that can't be put back.
     ends: Mapping[Key, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class CutOut:
-    """Offsets of a partition that were given up."""
+    """A gap of a partition: offsets that a repair gives up."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class CutOut:
 
 @dataclass(frozen=True, slots=True)
 class PutBack:
-    """A segment whose records are there again, though the commits that named it are lost."""
+    """A segment that is put back, because the commits that named it are lost."""
 
     topic: str
     partition: int
@@ -62,16 +62,16 @@ class PutBack:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What becomes of all that damaged commits may have held."""
+    """What a repair does about damaged commits: segments to put back, and gaps to cut out."""
 
     put_back: Sequence[PutBack]
     cut: Sequence[CutOut]
 
 
 def plan_behind(state: StoreState, last: int, unnamed: Unnamed) -> Behind:
-    """What of the lost ranges stands in segments, and the gaps around these.
+    """Plan which segments to put back into lost ranges, and the gaps that remain.
 
-    `last` is the last commit that there was.
+    `last` is the LSN of the last commit that existed.
     """
     lost: dict[_Place, list[Gap]] = {}
     for each in lost_ranges(state, last, unnamed):
@@ -89,7 +89,7 @@ def plan_behind(state: StoreState, last: int, unnamed: Unnamed) -> Behind:
 
 
 class _Known:
-    """What a state has of one partition, and what of it is lost."""
+    """The known rows and the lost offsets of one partition."""
 
     def __init__(self, topic: Topic, number: int, lost: Sequence[Gap], unnamed: Unnamed) -> None:
         self._part, self._index = topic.parts[number], topic.index(number)
@@ -98,13 +98,13 @@ class _Known:
         self._wanted = [*self._lost, *unnamed.unreadable.get((topic.id, number), ())]
 
     def has_place_for(self, row: Row) -> bool:
-        """Whether a segment has what is lost, and nothing else that may differ from it."""
+        """Whether a segment has lost records, and can be put back without harm to known ones."""
         begin, end = max(row.base_offset, self._part.start), row.end_offset
         is_wanted = any(low < end and begin < high for low, high in self._wanted)
         if not is_wanted or begin >= end or self._index.gaps_between(begin, end):
             return False
         if row.in_run and row.base_offset < begin:
-            return False  # it doesn't say at which indexes queues go on there
+            return False  # a cut run does not tell at which indexes the queues go on
         known = list(self._index.rows(begin, end))
         if known and not (row.file in self._complete and self._gives_way(known, begin, end)):
             return False
@@ -112,9 +112,10 @@ class _Known:
         return _are_covered(begin, end, sorted([*spans, *self._lost]))
 
     def countable(self, rows: Sequence[Row]) -> list[Row]:
-        """Without runs, which ascend as all do, behind something that stays lost.
+        """The segments (ascending), without runs behind offsets that stay lost.
 
-        The index of a message is how many of its queue stand before it.
+        The index of a queue's message is the number of messages before it, so it would be wrong in
+        such a run.
         """
         kept = list[Row]()
         for row in rows:
@@ -128,14 +129,14 @@ class _Known:
         return kept
 
     def _gives_way(self, known: Sequence[Row], begin: int, end: int) -> bool:
-        """Whether all rows were written before any segment, and none goes on beside this one."""
+        """Whether known rows are unsealed, and begin and end within the segment."""
         is_cut = known[0].base_offset < begin and begin > self._part.start
         is_sealed = any(row.kind == SEGMENT for row in known)
         return not (is_cut or is_sealed or known[-1].end_offset > end)
 
 
 def _are_covered(at: int, end: int, spans: Sequence[Span]) -> bool:
-    """Whether spans, which ascend, leave no offset out."""
+    """Whether ascending spans cover all offsets in [at, end)."""
     for low, high in spans:
         if low > at:
             break
@@ -144,7 +145,7 @@ def _are_covered(at: int, end: int, spans: Sequence[Span]) -> bool:
 
 
 def _apart(rows: Sequence[Row]) -> list[Row]:
-    """Those that no earlier one overlaps, by their offsets."""
+    """The rows that overlap no earlier one, sorted by offset."""
     chosen = list[Row]()
     for row in rows:
         at = bisect_left(chosen, row.end_offset, key=attrgetter("base_offset"))
@@ -154,7 +155,7 @@ def _apart(rows: Sequence[Row]) -> list[Row]:
 
 
 def _around(gap: Gap, rows: Sequence[Row]) -> Iterator[Gap]:
-    """What is left of a gap beside these rows, which ascend."""
+    """The parts of a gap that these ascending rows don't cover."""
     start = gap.start
     for row in rows:
         if start < min(row.base_offset, gap.end):
@@ -165,7 +166,11 @@ def _around(gap: Gap, rows: Sequence[Row]) -> Iterator[Gap]:
 
 
 def lost_ranges(state: StoreState, last: int, unnamed: Unnamed) -> list[CutOut]:
-    """What damage took of each partition: offsets between others, and all there may be behind."""
+    """The offsets that damage took of each partition, as gaps.
+
+    They are the holes between known offsets, and as many offsets behind the end as the lost commits
+    may have given out.
+    """
     cut = []
     lost = list(state.damage)
     if state.broken is not None:
@@ -187,7 +192,7 @@ def lost_ranges(state: StoreState, last: int, unnamed: Unnamed) -> list[CutOut]:
 
 
 def rows_at_most(commits: int) -> int:
-    """How many records may have stood inside commits that can't be read."""
+    """The most records that so many unreadable commits may have had inline."""
     return commits * limits.INLINE_COMMIT_BYTES_MAX // _ROW_BYTES_MIN
 
 
@@ -201,7 +206,10 @@ def _committed(state: StoreState, key: Key) -> int:
 
 
 def recount(state: StoreState) -> None:
-    """Have the numbers of what is there: commits reckon with those before them, also lost ones."""
+    """Count the records and bytes of each partition anew.
+
+    Commits only tell differences to earlier ones, some of which are lost.
+    """
     for topic in state.topics.values():
         for number, part in enumerate(topic.parts):
             rows = topic.index(number).rows(part.start, part.end)

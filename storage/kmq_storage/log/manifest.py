@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint: finds rows by offset or time, loading only the pages it needs."""
+"""The manifest of a checkpoint: finds rows by offset or time, and loads only the needed pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kmq_storage.log.proven_reads import proven
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
-#: Decoded pages that are kept; each is some 400 KB that stay mapped.
+#: The number of decoded pages that are kept; each keeps about 400 KB mapped.
 _PAGES_KEPT = 64
 
 
@@ -30,7 +30,7 @@ class Manifest:
         self._pages: OrderedDict[bytes, Page] = OrderedDict()
 
     def page(self, ref: PageRef) -> Page:
-        """A leaf page; CorruptionError when it is damaged, with `missing` when it is gone."""
+        """A leaf page; CorruptionError when it is damaged, with `missing` if it doesn't exist."""
         page = self._pages.get(ref.page_id)
         if page is None:
             file = paths.page_file(ref.page_id)
@@ -62,10 +62,10 @@ class Manifest:
     def spans(
         self, key: Key, offset: int, end: int, *, since: int | None = None
     ) -> Iterator[tuple[Page, int, int]]:
-        """The pages with rows of a partition that may have offsets in [offset, end), in order.
+        """Rows of a partition that may have offsets in [offset, end), in order.
 
-        With the places of those rows in the page: first, and behind the last. Pages whose newest
-        record is older than `since` (UTC us) are left out.
+        They come as a page and the index range of the rows in it. Pages with only records older
+        than `since` (UTC us) are left out.
         """
         for ref in self.refs_of(key, offset, end):
             if since is not None and ref.max_timestamp < since:
@@ -83,7 +83,7 @@ class Manifest:
         return self.refs_between((key, offset), (key, end))
 
     def refs_between(self, first: tuple[Key, int], behind: tuple[Key, int]) -> Iterator[PageRef]:
-        """The pages that may have rows from one offset of a partition to another, maybe later."""
+        """The pages that may have rows between two places, each a partition and an offset."""
         at = max(bisect_right(self._firsts, first) - 1, 0)
         while at < len(self.refs) and self._firsts[at] < behind:
             if self.refs[at].last[0] >= first[0]:

@@ -1,4 +1,4 @@
-"""What an entry of a commit adds to the manifest: a row that says where its records stand."""
+"""From entries of commits to rows of the manifest, which say where records are."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, RowValues, lo
 
 
 def row_of_records(entry: RecordsEntry, time: int, file: int, position: int) -> Row:
-    """The row for a batch of a commit that stands at a position of a log file."""
+    """The row for a batch of the commit whose frame is at a position of a log file."""
     return Row(*values_of_records(entry, time, file, position))
 
 
 def values_of_records(entry: RecordsEntry, time: int, file: int, position: int) -> RowValues:
-    """The values of that row in the order of its fields: half of what the row would cost."""
+    """The field values of this row as a tuple, which takes half as long to make as a row."""
     kind, where = (STAGED, entry.staged) if entry.staged else (LOG, log_file_id(file))
     return (
         entry.base_offset,

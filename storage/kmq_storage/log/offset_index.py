@@ -1,7 +1,7 @@
-"""From offsets of one partition to where their records stand.
+"""The offset index of a partition: from offsets to the rows that say where the records are.
 
-Rows since the last checkpoint are in memory and come first: they may replace older ones, which
-are in the pages of the manifest.
+Rows since the last checkpoint are in memory. Older rows are in the pages of the manifest. A row in
+memory takes precedence, because it may replace older ones.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.row_table import Block, RowTable
 from kmq_storage.model import LogDamage, Place
 
-#: Tells rows apart by their kind, weight and mark: one row, or all of a page at once.
+#: Selects rows by their kind, weight and flags: a bool for one row, a mask for a whole page.
 IsWanted: TypeAlias = Callable[[Row | Page], Any]
 
-#: Rows of a page that are made at a time: a look at one offset wants few.
+#: Rows of a page are decoded in groups of this size, as a look at one offset needs few.
 _ROWS_AT_ONCE = 64
 
-#: Rows in memory that are made columns at a time.
+#: Rows in memory are turned into columns in groups of this size.
 _ROWS_IN_BLOCK = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Offsets whose records stood in a damaged part of the log."""
+    """Offsets whose records were in a damaged part of the log."""
 
     start: int
     end: int
@@ -41,7 +41,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Offsets whose records were cut out by a repair, or that a copy never had."""
+    """Offsets whose records a repair gave up, or that a copy never had."""
 
     start: int
     end: int
@@ -49,7 +49,7 @@ class Gap:
 
 
 class OffsetIndex:
-    """The rows of one partition, for readers."""
+    """The rows, gaps and holes of one partition, for readers."""
 
     __slots__ = ("gaps", "holes", "key", "manifest", "recent")
 
@@ -65,9 +65,9 @@ class OffsetIndex:
         self.recent.append(row)
 
     def replace(self, row: Row) -> None:
-        """Have this row in place of all that have offsets of it, and of holes that it fills.
+        """Put a row in place of all rows with offsets in it, and of holes that it fills.
 
-        The first of them may begin earlier, with records that were trimmed.
+        The first replaced row may begin earlier, with trimmed records.
         """
         self.holes = [hole for hole in self.holes if not _is_inside(hole, row)]
         first = self.recent.first_behind(row.base_offset)
@@ -75,14 +75,14 @@ class OffsetIndex:
         self.recent = self.recent.spliced(min(base, row.base_offset), row.end_offset, row)
 
     def drop_before(self, start: int) -> None:
-        """Forget rows in memory, and gaps, that have no offset at or after the new start."""
+        """Forget rows in memory, and gaps, that end at or before the new start."""
         self.gaps = [gap for gap in self.gaps if gap.end > start]
         first = self.recent.first_behind(start)
         if first:
             self.recent = self.recent.spliced(0, self.recent.ends[first - 1], None)
 
     def cut_out(self, gap: Gap) -> None:
-        """Have no records at these offsets any more."""
+        """Add a gap; its offsets have no records any more."""
         self.gaps.append(gap)
         self.holes = [h for h in self.holes if not (gap.start <= h.start and h.end <= gap.end)]
         behind = bisect_right(self.recent.ends, gap.end)
@@ -91,7 +91,10 @@ class OffsetIndex:
             self.recent = self.recent.spliced(gap.start, min(gap.end, end), None)
 
     def fill(self, start: int, end: int) -> None:
-        """Have no gap at these offsets, records stand there after all; CorruptionError for none."""
+        """Remove offsets [start, end) from a gap, as they have records after all.
+
+        CorruptionError when there is no such gap: the offsets were then given out twice.
+        """
         around = [gap for gap in self.gaps if gap.start <= start and end <= gap.end]
         if not around:
             raise CorruptionError(
@@ -108,14 +111,14 @@ class OffsetIndex:
             self.gaps += [Gap(low, high, gap.reason) for low, high in left if low < high]
 
     def newest_row(self, start: int, end: int) -> Row | None:
-        """The newest row, if it has just these offsets, and nothing was lost or cut out."""
+        """The newest row, if it has exactly these offsets, and there are no gaps and holes."""
         recent = self.recent
         if self.gaps or self.holes or not recent.bases:
             return None
         return recent.row(-1) if (recent.bases[-1], recent.ends[-1]) == (start, end) else None
 
     def recent_rows(self) -> list[Row]:
-        """The rows that are in no checkpoint yet."""
+        """The rows in memory, which are in no checkpoint yet."""
         return [self.recent.row(index) for index in range(len(self.recent))]
 
     def rows(self, start: int, end: int) -> Iterator[Row]:
@@ -129,10 +132,10 @@ class OffsetIndex:
                 yield from page.rows(first, min(first + _ROWS_AT_ONCE, high))
 
     def runs(self, start: int, end: int, wanted: IsWanted) -> Iterator[list[Row]]:
-        """The runs of neighbouring rows that are wanted; of the others in pages none is made.
+        """Runs of neighbouring rows that are wanted; unwanted rows in pages are not decoded.
 
-        None goes on behind a gap, or a hole that may become one: segments say by themselves then
-        which offsets were lost.
+        A run ends at a gap, and at a hole, which may become a gap. So no segment is written across
+        lost offsets, and segments alone tell which offsets were lost.
         """
         gaps = sorted([gap.start for gap in self.gaps] + [hole.start for hole in self.holes])
         run: list[Row] = []
@@ -159,7 +162,7 @@ class OffsetIndex:
                 yield bool(mask[first]), rows
 
     def weight(self, start: int, end: int, wanted: IsWanted) -> int:
-        """What the wanted rows that cover offsets in [start, end) weigh together."""
+        """The total weight of the wanted rows that cover offsets in [start, end)."""
         total = 0
         for part in self._parts(start, end):
             if isinstance(part, Row):
@@ -170,7 +173,7 @@ class OffsetIndex:
         return total
 
     def _parts(self, start: int, end: int) -> Iterator[Row | tuple[Page, int, int]]:
-        """The rows that cover offsets in [start, end), in order; those in pages as their places."""
+        """The rows that cover offsets in [start, end), in order; those in pages as index ranges."""
         recent, position = self.recent, start
         for index in range(recent.first_behind(start), len(recent)):
             base = recent.bases[index]
@@ -184,7 +187,7 @@ class OffsetIndex:
     def _spans(
         self, start: int, end: int, *, since: int | None = None
     ) -> Iterator[tuple[Page, int, int]]:
-        """Rows in pages that have offsets in [start, end) outside of every gap."""
+        """Index ranges of rows in pages with offsets in [start, end) outside of all gaps."""
         reached = -1
         for low, high in outside(self.gaps, start, end):
             for page, first, behind in self.manifest.spans(self.key, low, high, since=since):
@@ -195,13 +198,13 @@ class OffsetIndex:
                     yield page, first, behind
 
     def between(self, start: int, end: int, limit: int | None = None) -> list[Place]:
-        """Where the records with offsets in [start, end) stand, at most `limit` places."""
+        """The places of the records with offsets in [start, end), at most `limit` of them."""
         if start >= end:
             return []
         return [row.place(self.key) for row in islice(self.rows(start, end), limit)]
 
     def check(self, topic: str, start: int, end: int) -> None:
-        """CorruptionError where records in [start, end) are damaged, DataLossError where cut."""
+        """CorruptionError for a hole in [start, end), DataLossError for a gap."""
         where = {"topic": topic, "partition": self.key[1]}
         for gap in self.gaps:
             if gap.start < end and start < gap.end:
@@ -224,23 +227,23 @@ class OffsetIndex:
                 )
 
     def gaps_between(self, start: int, end: int) -> list[Gap]:
-        """The recorded gaps that [start, end) meets, in order."""
+        """The gaps that overlap [start, end), in order."""
         met = [gap for gap in self.gaps if gap.start < end and start < gap.end]
         return sorted(met, key=lambda gap: gap.start)
 
     def outside_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What is left of [start, end) between the recorded gaps, in order."""
+        """The parts of [start, end) outside of gaps, in order."""
         return list(outside(self.gaps, start, end))
 
     def readable_until(self, start: int, end: int) -> int:
-        """Where the first damaged or cut out range begins behind a start, or the end."""
+        """The start of the first gap or hole in (start, end), or else `end`."""
         begins = [gap.start for gap in self.gaps] + [hole.start for hole in self.holes]
         return min((begin for begin in begins if start < begin < end), default=end)
 
     def first_since(self, timestamp: int, start: int, end: int) -> Row | None:
-        """The first row with offsets in [start, end) and a record at or after an instant (UTC us).
+        """The first row in [start, end) with a record whose timestamp is at or after this one.
 
-        Pages whose newest record is older are not read.
+        Timestamps are UTC us. Pages with only older records are not read.
         """
         recent, position = self.recent, start
         for index in range(recent.first_behind(start), len(recent)):
@@ -260,7 +263,7 @@ class OffsetIndex:
         return None
 
     def blocks(self, start: int, end: int) -> Iterator[Block]:
-        """The rows that cover offsets in [start, end) as columns, many at a time, in order."""
+        """The rows that cover offsets in [start, end), in order, as columns of many at a time."""
         recent, position = self.recent, start
         index = recent.first_behind(start)
         while index < len(recent) and recent.bases[index] < end:
@@ -271,7 +274,7 @@ class OffsetIndex:
         yield from map(block_of, self._spans(position, end))
 
     def size_from(self, offset: int, end: int) -> int:
-        """Bytes of records in [offset, end); a row that is cut counts in proportion."""
+        """Bytes of records in [offset, end); a row that begins before counts in proportion."""
         total = 0
         for part in self._parts(offset, end):
             if isinstance(part, Row):
@@ -283,7 +286,7 @@ class OffsetIndex:
         return total
 
     def newer_spans(self) -> tuple[tuple[int, int], ...]:
-        """The offsets that rows in memory cover, [base, end), neighbours joined."""
+        """The ranges [base, end) of offsets that rows in memory cover; neighbours are joined."""
         bases, ends = np.array(self.recent.bases), np.array(self.recent.ends)
         if not len(bases):
             return ()
@@ -298,12 +301,12 @@ class OffsetIndex:
 
 
 def _is_inside(hole: Hole, row: Row) -> bool:
-    """Whether a row has all that a hole lacks: no segment is written across one."""
+    """Whether a row fills a hole completely; no segment is written across a hole's border."""
     return row.base_offset <= hole.start and hole.end <= row.end_offset
 
 
 def _apart(run: list[Row], borders: Sequence[int]) -> Iterator[list[Row]]:
-    """A run of rows, cut where one of some offsets lies between two."""
+    """A run of rows, cut at each border between two rows."""
     if not borders:
         yield from [run] if run else ()
         return
@@ -312,7 +315,7 @@ def _apart(run: list[Row], borders: Sequence[int]) -> Iterator[list[Row]]:
 
 
 def outside(gaps: Sequence[Gap | Hole], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """What is left of [start, end) between gaps, in order."""
+    """The parts of [start, end) outside of gaps, in order."""
     for gap in sorted(gaps, key=lambda gap: gap.start):
         if start < min(gap.start, end):
             yield start, min(gap.start, end)

@@ -1,7 +1,8 @@
-"""Which leaf pages a checkpoint writes anew: those whose rows changed since the last one.
+"""Paging: the leaf pages of the next checkpoint, most of which are kept from the last one.
 
-Pure but for pages that are looked up: rows since the last checkpoint go into the pages that
-their keys belong to, and what they replaced, what was trimmed and what was deleted leaves.
+Rows since the last checkpoint are put into the pages that their keys belong to. Rows that they
+replaced, and rows that were trimmed or deleted, are removed. Only changed pages are written anew.
+This only reads pages, and writes nothing.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from kmq_storage.format.manifest import Key, PageRef, Row
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 
-#: Rows of a page: a lookup reads one page, a checkpoint writes each changed page whole.
+#: Rows of a page. A lookup reads one page, and a checkpoint rewrites each changed page.
 PAGE_ROWS = 4096
 
-#: A changed page with fewer rows takes in its neighbour.
+#: A changed page with fewer rows is joined with its neighbour.
 _PAGE_ROWS_MIN = PAGE_ROWS // 4
 
 KeyedRow: TypeAlias = tuple[Key, Row]
@@ -25,7 +26,7 @@ FirstOffset: TypeAlias = tuple[Key, int]
 
 
 def repaged(manifest: Manifest, state: StoreState) -> Iterator[PageRef | list[KeyedRow]]:
-    """The pages of the next checkpoint in order: kept ones, and rows of new ones."""
+    """The pages of the next checkpoint, in order: references to kept ones, and rows of new ones."""
     fresh = _Fresh(state)
     rows: list[KeyedRow] = []
     for number, ref in enumerate(manifest.refs):
@@ -45,7 +46,7 @@ def repaged(manifest: Manifest, state: StoreState) -> Iterator[PageRef | list[Ke
 
 
 def rows_of(manifest: Manifest, ref: PageRef) -> Iterator[KeyedRow]:
-    """The rows of a page in order, each with its partition."""
+    """The rows of a page, in order, each with its partition."""
     page = manifest.page(ref)
     for key, (low, high) in page.spans.items():
         for row in page.rows(low, high):
@@ -66,7 +67,7 @@ def _cut(rows: Sequence[KeyedRow]) -> Iterator[list[KeyedRow]]:
 
 
 class _Fresh:
-    """The rows since the last checkpoint, in order, and what they do to older ones."""
+    """The rows since the last checkpoint, in order, and how they affect older ones."""
 
     def __init__(self, state: StoreState) -> None:
         self._state = state
@@ -85,14 +86,14 @@ class _Fresh:
         self._taken = 0
 
     def before(self, place: FirstOffset | None) -> list[KeyedRow]:
-        """The rows before a place that were not taken yet."""
+        """The rows before a place that were not returned yet."""
         end = len(self._rows) if place is None else bisect_left(self._places, place)
         taken = self._rows[self._taken : end]
         self._taken = max(self._taken, end)
         return taken
 
     def touches(self, ref: PageRef, following: FirstOffset | None) -> bool:
-        """Whether rows come into a page, or may leave it."""
+        """Whether a page may change: rows are added, or may be removed."""
         low, high = ref.first[0], ref.last[0]
         if any(low[0] <= topic_id <= high[0] for topic_id in self._state.deleted):
             return True
@@ -107,7 +108,7 @@ class _Fresh:
         )
 
     def keeps(self, key: Key, row: Row) -> bool:
-        """Whether an older row still counts."""
+        """Whether an older row stays in the manifest."""
         topic = self._state.topic_by_id(key[0])
         if topic is None or row.end_offset <= topic.parts[key[1]].start:
             return False

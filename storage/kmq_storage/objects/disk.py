@@ -1,7 +1,7 @@
-"""What the commit log needs of a real disk, beyond what every place of a store has.
+"""The interface to a disk: what the commit log needs beyond `Files`.
 
-Every call may raise `OSError`; the layer above knows what that means for a commit and
-translates it.
+Every call may raise `OSError`. The layer above translates it, since it knows what the error means
+for a commit.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from kmq_storage.objects.files import Bytes, Files
 
 
 class LogFile(Protocol):
-    """A file of fixed size that grows by being filled, never by changing its size.
+    """A log file. It is created with its full size and filled later, so its size never changes.
 
-    One that is shorter was cut by somebody else: it keeps the size that tells so.
+    A shorter file was cut from outside. It keeps its size, which tells so.
     """
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
         """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
 
     def clear_from(self, position: int) -> None:
-        """Overwrite whatever stands at and after the position with zeros."""
+        """Overwrite everything from the position on with zeros."""
 
     def sync(self) -> None:
         """Return when everything written before the call is on disk."""
 
     def read(self, position: int, length: int) -> bytes:
-        """These bytes, read without the map: where nothing was written, a look takes no space."""
+        """Read bytes without the map, so that reading unwritten parts takes no memory."""
 
     def has_data_from(self, position: int) -> bool:
-        """Whether anything but zeros stands at or after the position."""
+        """Whether there is anything but zeros from the position on."""
 
     def contents(self) -> pa.Buffer:
         """The whole file, mapped: later writes show up in the same buffer."""
@@ -46,51 +46,51 @@ class SharedWords(Protocol):
         """The word at this index."""
 
     def loaded(self, first: int, count: int) -> list[int]:
-        """Some words, each as `load` gives it; zeros for what a file that was cut has not."""
+        """Some words, each as `load` returns it; zeros behind the end of a file that was cut."""
 
     def store(self, index: int, value: int) -> None:
         """Set the word at this index."""
 
     def wake(self, index: int) -> None:
-        """Wake everybody who waits for this word to change."""
+        """Wake all threads that wait for this word to change."""
 
     def wake_one(self, index: int) -> None:
-        """Wake at least one of those who wait for this word to change."""
+        """Wake at least one thread that waits for this word to change."""
 
     def wait(self, index: int, value: int, timeout: float) -> None:
-        """Sleep until the word differs from the value or the timeout (seconds) ends."""
+        """Sleep until the word differs from `value`, at most `timeout` seconds."""
 
 
 class Disk(Files, Protocol):
-    """A folder that holds one store, with what only a disk has: log files, words, syncing."""
+    """The files of a store on a disk, with log files, shared words and syncing."""
 
     def sync_staged(self, paths: Iterable[str]) -> None:
-        """Bring files to disk that were staged without sync, and their names."""
+        """Sync files that were staged without sync, and their names."""
 
     def stage_again(self, path: str) -> None:
         """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
 
     def link(self, path: str, source: Files, source_path: str) -> None:
-        """Have a file of a store on the same file system, under a name of our own; not synced.
+        """Link a file of another store on the same file system into this one; not synced.
 
-        Nothing happens when the name is taken. FileNotFoundError when the file is missing;
-        another OSError where there are no such links.
+        Nothing happens when the name is taken. FileNotFoundError when the file is missing, another
+        OSError when the file system has no such links.
         """
 
     def open_log(self, path: str, size: int, *, create: bool) -> LogFile:
-        """Open a log file, or create it with this size if it is missing."""
+        """Open a log file; with `create`, create it with this size if it is missing."""
 
     def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
-        """Put a log file that begins with these bytes, synced, in place of the one of this name.
+        """Replace or create a log file that begins with these bytes, synced.
 
-        It appears whole; handles on the old one keep the old bytes.
+        The replacement is atomic. Handles on the old file keep the old bytes.
         """
 
     def boot_id(self) -> str:
-        """Differs after every start of the machine: what was only in memory is gone then."""
+        """An id that changes with every boot of the machine, which loses what was not synced."""
 
     def open_words(self, path: str, count: int) -> SharedWords:
-        """Open or create a page of shared words; zeros when new."""
+        """Open a page of shared words, or create it with zeros."""
 
     def sync_names(self, folder: str) -> None:
-        """Bring to disk which files were made and removed in a folder, whoever did it."""
+        """Make created and removed names in a folder durable, whichever process changed them."""

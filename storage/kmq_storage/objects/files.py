@@ -1,7 +1,7 @@
-"""What a store needs of the place it is in, whether that is a disk or a bucket.
+"""The interface to the place of a store, a disk or a bucket.
 
-Paths are relative to the store's root and use `/`. Every call may raise `OSError`; the
-layer above knows what that means for a commit and translates it.
+Paths are relative to the store's root and use `/`. Every call may raise `OSError`. The layer above
+translates it, since it knows what the error means for a commit.
 """
 
 from __future__ import annotations
@@ -19,117 +19,118 @@ Bytes: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
 class Lock(Protocol):
-    """A lock among threads and processes that the death of its holder frees."""
+    """A lock among threads and processes, which is freed when its holder dies."""
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free."""
 
     def take_over(self) -> bool:
-        """Take the lock from its holder; False where a kernel tells that this one lives."""
+        """Take the lock from its holder; False when a kernel says that the holder lives."""
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
 
     def release_own(self) -> None:
-        """Give the lock back if the calling thread took it and has not given it back."""
+        """Release the lock if the calling thread holds it."""
 
     def is_held(self) -> bool:
-        """Whether somebody holds the lock now."""
+        """Whether any thread or process holds the lock."""
 
     def holder(self) -> str:
-        """Who holds the lock, as far as the system can tell, for an error message."""
+        """The holder of the lock, as far as the system can tell, for an error message."""
 
     def beat(self) -> None:
-        """Show that the holder lives: only a process that runs does."""
+        """Show that the holder is running, not only alive."""
 
     def last_beat(self) -> int | None:
-        """A number that changes with every beat; None when nobody holds the lock."""
+        """A number that changes with every beat; None when the lock is free."""
 
     def discard(self) -> None:
-        """Leave no trace of a lock that nobody holds and nobody will take again."""
+        """Delete all traces of a free lock that will never be used again."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A file that a walk through a store met."""
+    """A file found by a walk through a store."""
 
     path: str
     #: Bytes.
     length: int
     #: When it was last written, UTC microseconds by the store's clock.
     modified: int
-    #: By how many names a disk knows it: stores that share it have one each.
+    #: The number of hard links on a disk; each store that shares the file has one.
     names: int = 1
 
 
 class Files(Protocol):
-    """The files of one store: each is written once, whole, and never changed."""
+    """The files of one store. Each file is written once, whole, and never changed."""
 
     url: str
     read_only: bool
 
     def named(self, path: str) -> str:
-        """What a file is called where somebody looks for it: a bucket has objects for log files."""
+        """The name of a file for messages; a bucket has objects in place of log files."""
 
     def exists(self, path: str) -> bool:
-        """Whether the file is there."""
+        """Whether the file exists."""
 
     def list(self, folder: str) -> list[str]:
-        """The bare names in a folder, sorted; none when the folder is missing."""
+        """The bare names in a folder, sorted; empty when there is no folder."""
 
     def walk(self, folder: str) -> Iterator[FoundFile]:
-        """The files in a folder and the folders below it, by path; none when it is missing."""
+        """The files in a folder and all folders below it, sorted by path."""
 
     def walk_shared(self, folder: str) -> Iterator[FoundFile]:
-        """The files of other stores that are read here, too, but are not ours to delete."""
+        """The files of other stores that this store reads, but must not delete."""
 
     def now(self) -> int:
-        """The time by the clock that files are dated with, UTC microseconds."""
+        """The time by the store's clock, which also dates files; UTC microseconds."""
 
     def read(self, path: str) -> bytes:
-        """A whole small file."""
+        """The contents of a small file."""
 
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
-        """A whole file to slice from, without copying or fetching more than is looked at.
+        """A whole file to slice from; only bytes that are used are copied or fetched.
 
-        Where it is fetched, with the bytes (position, length) that are looked at first.
+        `first`: the bytes (position, length) to fetch first, if the file has to be fetched.
         """
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
-        """Create a file whole or not at all; False when the name is taken."""
+        """Create a file atomically; False when the name is taken."""
 
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
-        """Create a file under a name nobody else uses and nobody reads before a commit names it."""
+        """Create a file with a unique name, which no process reads before a commit names it."""
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> Lock:
         """Open or create a lock.
 
-        `seconds`: who shows no life for so long counts as dead, where no kernel tells.
+        `seconds`: in a bucket, where no kernel tells, a holder without a beat for this long counts
+        as dead.
         """
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
-        """Parts of files (path, position, length) that will be mapped soon: fetch them ahead.
+        """Begin to fetch parts of files (path, position, length) that will be mapped soon.
 
         False where nothing needs to be fetched.
         """
 
     def afresh(self) -> AbstractContextManager[None]:
-        """While this lasts, nothing is taken for what is there that was read before it began."""
+        """A block in which nothing is served from a cache that was filled before it began."""
 
     def forget(self, path: str) -> bool:
-        """Have a file fetched once more, its bytes don't prove themselves; False where it can't be.
+        """Drop a file with wrong bytes from the cache, so that it is fetched again.
 
-        On a disk what is looked at is what is there.
+        False on a disk, where nothing is cached.
         """
 
     def bucket_facts(self) -> BucketFacts | None:
-        """What a new store should know of its bucket, found out by trying; None on a disk."""
+        """Facts about its bucket that a new store must know, found by a probe; None on a disk."""
 
     def foreign_file(self) -> str | None:
-        """A file beside which no store should be made: a folder's that has another use; or None."""
+        """A file that shows that the folder has another use (no place for a store), or None."""
 
     def remove(self, *paths: str) -> None:
-        """Delete files, in any order, so that no crash brings them back; missing ones are none."""
+        """Delete files durably, in any order; missing files are ignored."""
 
     def close(self) -> None:
-        """Give back what the system lent: files, maps, locks."""
+        """Release files, maps and locks."""
