@@ -1,4 +1,4 @@
-"""Damaged records: what proves itself is written again, the rest becomes recorded gaps."""
+"""Repair of damaged records: valid batches are written again, and the rest becomes gaps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NO_FILE = paths.CHECKPOINT_FOLDER
 
 
 class RecordsRepair:
-    """Goes through the rows of one state whose files are damaged."""
+    """Repairs the rows of one state whose files are damaged."""
 
     def __init__(self, log: CommitLog, damage: Sequence[Damage], *, drop_damaged: bool) -> None:
         self._log = log
@@ -35,7 +35,7 @@ class RecordsRepair:
         self._reader = ChunkReader(log.files)
 
     def run(self) -> Iterator[str]:
-        """Repair; what was done, in words."""
+        """Repair the rows; yields what was done, in words."""
         for topic in list(self._state.topics.values()):
             for number, part in enumerate(topic.parts):
                 for row in self._damaged_rows(topic, number, (part.start, part.end)):
@@ -75,7 +75,7 @@ class RecordsRepair:
         )
 
     def _is_damaged_around(self, file: str) -> bool:
-        """Whether all that is wrong with a file are bytes outside of its batches."""
+        """Whether only bytes outside of a file's batches are damaged."""
         return not any(each.file == file and each.topic is not None for each in self._damage)
 
     def _segment(self, topic: Topic, number: int, row: Row) -> Iterator[str]:
@@ -93,7 +93,7 @@ class RecordsRepair:
             yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
             return
         begin = first = max(row.base_offset, topic.partition(number).start)
-        if is_begun:  # whose first offset has no record
+        if is_begun:  # its first offset has no record
             missing = [(max(start, first + 1), end) for start, end in missing if end > first + 1]
         elif missing and missing[0][0] == first:
             first = missing[0][1]
@@ -110,7 +110,7 @@ class RecordsRepair:
             yield from _told(topic, number, gaps)
 
     def _rest(self, rest: Replacement, segment: Segment, left: Salvage) -> Records:
-        """What is left of a segment, of a run with the indexes at which its queues begin."""
+        """The records that are left of a segment; for a run, with where its queues begin."""
         topic, number = rest.topic, rest.partition
         slices = slices_of(self._reader, segment, left.whole, topic, number)
         if not (left.beginnings and topic.settings.trims):
@@ -118,7 +118,7 @@ class RecordsRepair:
         return BegunRun(slices, rest.schema, segment.rows, left.beginnings)
 
     def _unnamed(self, topic: Topic, number: int) -> Iterator[str]:
-        """Offsets for which the manifest has no file at all."""
+        """Give up offsets for which the manifest has no file."""
         spans = [
             (each.start, each.end)
             for each in self._damage

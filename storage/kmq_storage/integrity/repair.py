@@ -1,8 +1,14 @@
-"""Repair: make a store whole again, losing nothing; or, when asked to, only what is lost anyway.
+"""Repair: make a store whole again without losing data, or, if asked to, give up what is lost.
 
-In this order: the manifest, so that all rows are known; the log, so that commits can be written;
-the records; and files that hold damage and nothing else that counts. Each step is a commit or a
-checkpoint, safe beside readers and writers, and safe to be killed in: the next repair goes on.
+The steps are, in order:
+
+1. The manifest, so that all rows are known.
+2. The log, so that commits can be written.
+3. The records.
+4. Files that have only damage and nothing that is needed.
+
+Each step is a commit or a checkpoint. It is safe beside readers and writers. When the process is
+killed, the next repair goes on.
 """
 
 from __future__ import annotations
@@ -47,11 +53,11 @@ from kmq_storage.objects.files import Files
 
 
 def repair(log: CommitLog, *, drop_damaged: bool = False) -> Report:
-    """Repair a store; the report says what was done and what is damaged still.
+    """Repair a store; the report lists what was done and what is still damaged.
 
-    Alone it loses nothing. With `drop_damaged` what can't be read is cut out: readers get
-    DataLossError with the range, and all else goes on. UnavailableError when the store can't be
-    read or written: the next repair goes on.
+    By default, nothing is given up. With `drop_damaged`, unreadable records are cut out: readers
+    then get DataLossError with the range, and can go on behind it. UnavailableError when the store
+    can't be read or written; the next repair goes on.
     """
     check_writable(log.files)
     with translated(log.files.url), log.files.afresh():
@@ -75,13 +81,13 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     yield from named_again(log)
     damage = verify(log, deep=True).damage
     if not damage or any(each.file.startswith(paths.PAGE_FOLDER) for each in damage):
-        return  # which records stand where is not known
+        return  # without the manifest, it is unknown where records are
     if drop_damaged and not isinstance(log, LocalLog):
         _block_lost_end(log)
     state = log.refresh()
     if state.damage or state.broken is not None:
         if not drop_damaged:
-            return  # nothing can be written before it is known what is given up
+            return  # commits can be written only after the lost ones were given up
         yield from _go_on_behind(log, damage)
         yield from named_again(log)
         damage = verify(log, deep=True).damage
@@ -91,7 +97,7 @@ def _steps(log: CommitLog, *, drop_damaged: bool) -> Iterator[str]:
     yield from repaired
     if drop_damaged and any(each.file.startswith(paths.LOG_FOLDER) for each in damage):
         yield from _leave_behind(log)
-    elif repaired or drop_damaged:  # without what was given up, also by a repair that was killed
+    elif repaired or drop_damaged:  # a checkpoint without records that a repair gave up
         yield _newest(log)
     if drop_damaged:
         yield from _forget_older(log, damage)
@@ -104,7 +110,7 @@ def _unreadable_pins(log: CommitLog) -> Iterator[str]:
 
 
 def _block_lost_end(log: CommitLog) -> None:
-    """Have readers know of commits that are lost behind the last one: see `lost_end`."""
+    """Make readers notice commits that are lost behind the last one: see `lost_end`."""
     from kmq_storage.log.commit_objects import CommitObjects  # buckets are imported late
 
     lost = lost_end(log)
@@ -120,12 +126,12 @@ def _take_missing(log: CommitLog) -> None:
 
 
 def _is_nothing_left(log: CommitLog) -> bool:
-    """Whether segments are all there is: no checkpoint, and no commit that can be read."""
+    """Whether only segments are left: there is no checkpoint and no readable commit."""
     return not log.refresh().lsn and any(True for _ in log.files.walk(paths.SEGMENT_FOLDER))
 
 
 def _go_on_behind(log: CommitLog, damage: Sequence[Damage] = ()) -> Iterator[str]:
-    """Have the log go on behind a checkpoint of what can be read."""
+    """Let the log go on behind a checkpoint of what can be read."""
     if _is_nothing_left(log):
         yield from rebuild(log.files, log.identity, log.environment)
         log.reload()
@@ -162,7 +168,7 @@ def _unnamed(files: Files, state: StoreState, damage: Sequence[Damage]) -> Unnam
 
 
 def _unreadable(state: StoreState, damage: Sequence[Damage]) -> dict[Key, list[Span]]:
-    """Offsets whose records are damaged, by partition."""
+    """The offsets of damaged records, by partition."""
     found: dict[Key, list[Span]] = {}
     for each in damage:
         topic = None if each.topic is None else state.find_topic(each.topic)
@@ -182,9 +188,9 @@ def _lost_commits(state: StoreState) -> Iterator[str]:
 
 
 def _leave_behind(log: CommitLog) -> Iterator[str]:
-    """Move every record out of the log's files, and have it go on without them.
+    """Move all records out of damaged log files, and remove these files.
 
-    What others write meanwhile stands behind that, and stays.
+    Commits that other processes write meanwhile are behind them, and stay.
     """
     if isinstance(log, LocalLog):
         yield from _go_on_behind(log)
@@ -204,7 +210,10 @@ def _newest(log: CommitLog) -> str:
 
 
 def _forget_older(log: CommitLog, damage: Sequence[Damage]) -> Iterator[str]:
-    """Older checkpoints lead to what was given up; there are two behind it, as at any time."""
+    """Remove older checkpoints, which still refer to what was given up.
+
+    Another checkpoint is written first, so that there are two, as usual.
+    """
     if damage:
         nothing_new = CondemnEntry(log.refresh().condemned)
         log.commit([Unit((nothing_new,))], durable=True)

@@ -1,7 +1,7 @@
-"""Verify: look at every file of a store, name what is damaged, and change nothing.
+"""Verify: check every file of a store and report damage, without changing anything.
 
-Each check is a generator of findings. Without `deep` no record batch is read: names, lengths,
-headers, directories, footers and the manifest must agree. With it every byte is looked at, a
+Each check is a generator of findings. Without `deep`, no record batch is read: names, lengths,
+headers, directories, footers and the manifest must agree. With `deep`, every byte is checked, one
 batch at a time.
 """
 
@@ -32,16 +32,16 @@ from kmq_storage.objects.files import Files
 
 
 def verify(log: CommitLog, *, deep: bool = False) -> Report:
-    """What is wrong with a store, beside any number of readers, writers and maintainers.
+    """Check a store; other processes may read, write and maintain it meanwhile.
 
-    UnavailableError when it can't be read.
+    UnavailableError when the store can't be read.
     """
     with translated(log.files.url), log.files.afresh():
         return _verified(log, deep=deep)
 
 
 def why_closed(files: Files, error: CorruptionError) -> Report:
-    """What is wrong with a store that can't be opened for this error."""
+    """The report for a store that can't be opened because of this error."""
     with translated(files.url):
         at_all = Damage(str(error.context.get("file", paths.STORE_FILE)), reason=error.message)
         return report_of(chain([at_all], check_identity(files), check_manifest(files)))
@@ -69,7 +69,7 @@ def _verified(log: CommitLog, *, deep: bool) -> Report:
 
 
 def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
-    """What is still so: maintenance may have moved records, and deleted files, meanwhile."""
+    """The findings that still hold, as maintenance may have moved records to other files."""
     state = log.reload() if any(map(_is_missing, found)) else log.state
     for finding in found:
         if not (_is_missing(finding) and not still_missing(state, finding)):
@@ -77,7 +77,7 @@ def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:
 
 
 def _as_named(files: Files, finding: Finding) -> Finding:
-    """The same, of the file as it is found where the store is."""
+    """The finding with the file's name in the place of the store."""
     return replace(finding, file=files.named(finding.file))
 
 
@@ -86,9 +86,9 @@ def _is_missing(finding: Finding) -> TypeGuard[Damage]:
 
 
 def unreferenced(files: Files, state: StoreState) -> list[str]:
-    """Files that no checkpoint, no later commit and no clone needs, and those of other names.
+    """Files that no checkpoint, no later commit and no clone needs, and files with unknown names.
 
-    While a checkpoint can't be read, only these are known.
+    While a checkpoint can't be read, only files with unknown names are found.
     """
     try:
         kept = _all_references(files, state)

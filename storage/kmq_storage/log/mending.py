@@ -38,7 +38,7 @@ class Mending:
         self._append_lock = append_lock
         self._sync_lock = sync_lock
 
-    def goes_on(self) -> bool:
+    def may_rewrite(self) -> bool:
         """Whether frames may be rewritten soon: a sync failed, or may be failing just now."""
         with self._sync_lock.given_back:
             if self._hint.sync_failed or not self._sync_lock.try_acquire():
@@ -54,7 +54,7 @@ class Mending:
         """Whether apparent damage in a state comes from a failed sync that will be mended soon."""
         found = [*state.damage[-1:], *filter(None, [state.broken])]
         synced = (self._hint.synced or 0) if found else 0
-        return any(damage.last_lsn > synced for damage in found) and self.goes_on()
+        return any(damage.last_lsn > synced for damage in found) and self.may_rewrite()
 
     def mend(self) -> None:
         """Recover the log or rewrite frames after a failed sync, where the hint page asks."""

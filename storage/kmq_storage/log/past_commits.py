@@ -84,7 +84,7 @@ class PastCommits:
         except CollectedError as error:
             raise collected(self._url, first, journal.folder.first_lsn()) from error
         except InvalidFrameError as error:
-            if self._log.mending.goes_on():
+            if self._log.mending.may_rewrite():
                 raise rewriting_goes_on(self._url) from error
             raise damaged_commit(paths.log_file(cursor.file), cursor.lsn + 1, str(error)) from error
 

@@ -1,7 +1,7 @@
-"""What doesn't prove itself is fetched once more before it counts as damaged.
+"""Invalid bytes are fetched again before they count as damaged.
 
-A server, or what stands before it, may send other bytes once. Caches believe whatever they fetched,
-for as long as they keep it, so they must forget it.
+A server, or a proxy before it, may send wrong bytes once. A cache keeps what it fetched, so it must
+drop these bytes first.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ T = TypeVar("T")
 
 
 def proven(files: Files, file: str, read: Callable[[], T]) -> T:
-    """What `read` makes of a file; its CorruptionError or InvalidFrameError if that is of no use
-    a second time either."""
+    """The result of `read`; when it finds the file invalid, the file is fetched and read again.
+
+    CorruptionError or InvalidFrameError when it is invalid the second time, too.
+    """
     try:
         return read()
     except (CorruptionError, InvalidFrameError):

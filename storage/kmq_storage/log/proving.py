@@ -1,7 +1,8 @@
-"""Checksums of the batches that come next, worked out by other threads while one is used.
+"""Verification of the next batches in other threads, while the reader uses the current one.
 
-They are most of the work of reading what is mapped, and need no interpreter lock. Whoever comes
-first to a proof finds it out, the reader too: nothing waits for a thread that never got its turn.
+Checksums are most of the work of reading mapped files, and they need no interpreter lock. The first
+thread that gets to a proof computes it, which may also be the reader. So the reader never waits for
+a thread that has not started.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ from kmq_storage.model import Location
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.objects.mapping import brought_in
 
-#: More threads than three wait for memory, not for a core.
+#: More than three threads would wait for memory, not for a core.
 _THREADS = min(3, (os.cpu_count() or 1) - 1)
-#: Less is done sooner than handed over.
+#: Fewer bytes are verified sooner than handed over.
 _BYTES_MIN = 2 * 1024 * 1024
 
 
 class Prover:
-    """Finds out whether messages are what they were; knows which ones its reader needs soon."""
+    """Verifies messages, and those that its reader needs soon in other threads."""
 
     def __init__(self) -> None:
         self._coming: dict[Location, _Proof] = {}
-        #: They end with their reader; one that reads little has none.
+        #: The threads end with the reader; a reader of little data starts none.
         self._threads: ThreadPoolExecutor | None = None
         reopen_in_child(self)
 
     def takes(self, parts: Sequence[Part]) -> bool:
-        """Whether it is worth it to have these found out by another thread."""
+        """Whether these parts are large enough to verify them in another thread."""
         return _THREADS > 0 and sum(p.end - p.start for p in parts) >= _BYTES_MIN
 
     def begin(self, place: Location, message: pa.Buffer, parts: Sequence[Part]) -> None:
-        """Have it found out by another thread."""
+        """Begin to verify parts of a message in another thread."""
         proof = self._coming[place] = _Proof(message, parts)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(_THREADS, "kmq-prove")
@@ -48,37 +49,37 @@ class Prover:
             self._threads.submit(proof.find_out)
 
     def message(self, place: Location) -> pa.Buffer | None:
-        """The message at a place that was begun with; None when none was."""
+        """The message at a place whose verification was begun, or None."""
         proof = self._coming.get(place)
         return None if proof is None else proof.message
 
     def holds(self, place: Location, message: pa.Buffer, parts: Sequence[Part]) -> bool:
-        """Whether the parts of the message at a place are what they were."""
+        """Whether these parts of the message at a place match their checksums."""
         proof = self._coming.pop(place, None)
         if proof is None or proof.parts != parts:
             return _holds(message, parts)
         proof.find_out()
-        for other in self._coming.values():  # rather than waiting
+        for other in self._coming.values():  # verify later ones rather than wait
             if proof.holds is not None:
                 break
             other.find_out()
-        found, proof.message = proof.wait(), None  # a thread that comes late to it holds no map
+        found, proof.message = proof.wait(), None  # so that a late thread keeps no map
         return found
 
     def forget(self) -> None:
-        """What was begun is not needed."""
+        """Drop all verifications that were begun."""
         for proof in self._coming.values():
             proof.message = None
         self._coming.clear()
 
     def after_fork_in_child(self) -> None:
-        """The threads are the parent's."""
+        """Forget the parent's threads."""
         self._coming.clear()
         self._threads = None
 
 
 class _Proof:
-    """Whether parts of a message are what they were."""
+    """The verification of some parts of a message."""
 
     def __init__(self, message: pa.Buffer, parts: Sequence[Part]) -> None:
         self.message: pa.Buffer | None = message
@@ -86,11 +87,11 @@ class _Proof:
         self._begun = threading.Lock()
         self._unknown = threading.Lock()
         self._unknown.acquire()
-        #: None until it is known.
+        #: The result; None until it is known.
         self.holds: bool | None = None
 
     def find_out(self) -> None:
-        """Find it out, unless somebody else is at it."""
+        """Verify the parts, unless another thread has begun to."""
         if self._begun.acquire(blocking=False):
             try:
                 self.holds = _holds(self.message, self.parts)
@@ -98,7 +99,7 @@ class _Proof:
                 self._unknown.release()
 
     def wait(self) -> bool:
-        """The answer, when it is known."""
+        """Wait for the result."""
         if self.holds is None:
             with self._unknown:
                 pass

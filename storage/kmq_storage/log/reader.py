@@ -1,6 +1,6 @@
-"""From a place to its records: map the file, prove the batch, cut it to the offsets asked for.
+"""Reading the records at a place: map the file, verify the batch, cut it to the wanted offsets.
 
-Needs only a disk and places, no replay: Spark's executors read with this.
+A reader needs only files and places, and no state of the store. Spark's executors read with it.
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from kmq_storage.objects.mapping import brought_in, is_readable
 if TYPE_CHECKING:
     from kmq_storage.objects.read_cache import RemoteContents
 
-#: Bytes of files that stay mapped, and files that do in any case: what is proven ahead may begin
-#: the next one.
+#: The most bytes of files that stay mapped, and the number of files that stay mapped in any case:
+#: chunks that are verified ahead may be in the next file.
 _MAPPED_BYTES = 128 * 1024 * 1024
 _MAPPED_FILES = 2
-#: When so many bytes of maps were handed out, files are mapped anew: pages of a map that were
-#: touched count as memory of the process, as long as anybody has a batch of it.
+#: After this many bytes were read from maps, files are mapped anew: touched pages of a map count as
+#: memory of the process, as long as a batch refers to the map.
 _TOUCHED_BYTES = 64 * 1024 * 1024
-#: The same of who reads at random: to map a page anew takes ten times as long as to look at it.
+#: The same limit for random reads: mapping a page anew takes ten times as long as reading it.
 _KEPT_BYTES = 4 * 1024 * 1024 * 1024
 _FOOTERS_KEPT = 256
-#: Bytes of single records that are brought into memory at once.
+#: How many bytes are brought into memory at once to read single records.
 _NEAR_BYTES = 65_536
 
 
 class ChunkReader:
-    """Reads places; keeps the last files mapped. One thread at a time."""
+    """Reads places, and keeps the last files mapped; for one thread at a time."""
 
     def __init__(self, files: Files, *, at_random: bool = False) -> None:
-        """Of these files; who reads `at_random` comes back to each of them."""
+        """A reader of these files; `at_random` keeps more of them mapped for random reads."""
         self._files = files
         self._kept = _KEPT_BYTES if at_random else 0
         self._mapped: OrderedDict[str, pa.Buffer | RemoteContents] = OrderedDict()
@@ -66,16 +66,16 @@ class ChunkReader:
         self._mapped_bytes = 0
         self._touched_bytes = 0
         self._footers: OrderedDict[str, SegmentFooter] = OrderedDict()
-        #: The address of a map, and between which of its bytes all are in memory.
+        #: The address of a map, and the start and end of its bytes that are in memory.
         self._near = (0, 0, 0)
-        #: The last run that was read by offsets, its file and the columns that were.
+        #: The last run that was read by offsets, with its file and layout.
         self._run: tuple[str, Layout, RunByOffset] | None = None
 
     def chunks(self, place: Place, topic: str, partition: int) -> tuple[Chunk, ...]:
-        """The record batches at a place; a segment's footer knows them.
+        """The record batches at a place; those of a segment are read from its footer.
 
-        CorruptionError names topic, partition and offsets when the footer changed, with `missing`
-        in its context when the file is not there: it may have moved.
+        CorruptionError names topic, partition and offsets when the footer is damaged. Its context
+        has `missing` when the file does not exist: the records may have moved.
         """
         if isinstance(place, Chunk):
             return (place,)
@@ -88,7 +88,7 @@ class ChunkReader:
         return pieces_of(place, footer) if is_run(place.columns) else footer.chunks
 
     def footer(self, place: Place) -> SegmentFooter:
-        """What the footer of a segment says; errors as of `chunks`."""
+        """The footer of a segment; errors as for `chunks`."""
         file = place.location.file
         if file not in self._footers:
             self._footers[file] = self._read_footer(place)
@@ -97,21 +97,21 @@ class ChunkReader:
         return self._footers[file]
 
     def prefetch(self, places: Iterable[Place], layout: Layout = UNTYPED) -> bool:
-        """These are read next: where fetching takes its time it begins now, for so many bytes.
+        """Begin to fetch the places that are read next, up to a number of bytes.
 
-        Whether it does: only then is it worth telling more as soon as some of them were read.
+        False where nothing has to be fetched; it is then no use to announce places early.
         """
         if not self._files.prefetch(()):
             return False
         soon = list(near(places, layout))
-        self._files.prefetch(spans(soon, wanted_ends, layout))  # of all, before one is waited for
+        self._files.prefetch(spans(soon, wanted_ends, layout))  # for all, before waiting for one
         known = [self._known(place, layout) for place in soon]
         return self._files.prefetch(spans(known, wanted_parts, layout))
 
     def prove_ahead(self, chunk: Chunk, layout: Layout) -> None:
-        """This is read soon: its checksum is worked out meanwhile, where that is worth it."""
+        """Begin to verify a chunk that is read soon in another thread, where that is worth it."""
         if isinstance(chunk, RunPiece) or self._files.prefetch(()):
-            return  # its batches are proven one by one, or it is on its way
+            return  # a run's batches are verified one by one; other chunks are being fetched
         try:
             chunk = self._with_parts(chunk, layout)
             parts = wanted_parts(chunk, layout)
@@ -172,9 +172,8 @@ class ChunkReader:
     ) -> pa.RecordBatch:
         """The records of a chunk with offsets in [start, end), in the stored columns.
 
-        With the `offset` column only where offsets have gaps; a typed topic's layout says how its
-        batches are read. CorruptionError names topic, partition and the chunk's offsets when its
-        bytes changed, as `chunks` does.
+        There is an `offset` column only if the offsets have gaps. A typed topic's layout tells how
+        its batches are read. CorruptionError when the bytes are damaged, as for `chunks`.
         """
         try:
             if isinstance(chunk, RunPiece):
@@ -186,10 +185,10 @@ class ChunkReader:
         return layout.current(_cut(batch, chunk, start, end))
 
     def stored(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        """All records of a chunk in the stored columns that a layout wants.
+        """All records of a chunk, in the stored columns of a layout.
 
-        CorruptionError names the file and the place when its bytes changed; whose they are the
-        caller knows.
+        CorruptionError names file and position, but neither topic nor offsets, when the bytes are
+        damaged.
         """
         try:
             return self._decode(chunk, layout)
@@ -197,12 +196,12 @@ class ChunkReader:
             raise self._lost(chunk, error) from error
 
     def _told(self, place: Place, topic: str, partition: int, error: Exception) -> KmqError:
-        """An error that says what can't be read."""
+        """The error for an unreadable place, with topic, partition and offsets."""
         lost = self._lost(place, error)
         return _damaged(place, topic, partition, lost) if type(lost) is CorruptionError else lost
 
     def _lost(self, place: Place, error: Exception) -> KmqError:
-        """An error that says where bytes can't be read."""
+        """The error for an unreadable place, with file and position only."""
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             return unavailable(error, self._files.url)
         file = self._files.named(place.location.file)
@@ -215,14 +214,14 @@ class ChunkReader:
     def _of_run(self, piece: RunPiece, layout: Layout) -> RunByOffset:
         file = piece.location.file
         if self._run is None or self._run[:2] != (file, layout):
-            self._run = None  # before the next one is in memory
+            self._run = None  # freed before the next run is read into memory
             self._files.prefetch(((file, piece.location.position, piece.location.length),))
             batches = [self._decode(chunk, layout) for chunk in piece.batches]
             self._run = file, layout, RunByOffset(batches)
         return self._run[2]
 
     def known_bytes(self, file: str, row: Row) -> bytes | None:
-        """The bytes of a row's batch if its file is mapped and they are what they were."""
+        """The bytes of a row's batch, if its file is mapped and they are valid; else None."""
         contents = self._mapped.get(file)
         if not isinstance(contents, pa.Buffer):
             return None
@@ -234,7 +233,7 @@ class ChunkReader:
         return message if checksum(message) == row.checksum else None
 
     def _bring_in(self, contents: pa.Buffer, start: int, end: int) -> None:
-        """Have these bytes in memory, and what stands behind them: it is read next."""
+        """Bring these bytes into memory, and those behind them, which are probably read next."""
         behind = min(max(end, start + _NEAR_BYTES), contents.size)
         if is_readable(part_of(contents, start, behind - start)):
             self._near = contents.address, start, behind
@@ -249,7 +248,7 @@ class ChunkReader:
         except CorruptionError:
             if not (self._files.forget(location.file) or known):
                 raise
-            # The file may have been replaced since, after a failed sync, or a server sent others.
+            # The file may have been replaced after a failed sync, or a server sent wrong bytes.
             self._unmap(location.file)
             return self._decode_now(chunk, layout)
 
@@ -258,16 +257,16 @@ class ChunkReader:
             self._mapped_bytes -= self._mapped.pop(file).size
 
     def _known(self, place: Place, layout: Layout) -> Place:
-        """The place as it can be fetched; what comes as a whole stays as it is."""
+        """The place with its parts, so that they can be fetched; one fetched whole is unchanged."""
         if not isinstance(place, Chunk) or len(wanted_ends(place, layout)) != 2:
             return place
         try:
             return self._with_parts(place, layout)
         except (CorruptionError, OSError):
-            return place  # who reads it is told
+            return place  # the later read raises the error
 
     def _with_parts(self, chunk: Chunk, layout: Layout) -> Chunk:
-        """The chunk with what stands behind its message, where only some columns are wanted."""
+        """The chunk with the parts that are told behind its message, if some columns are wanted."""
         ends = wanted_ends(chunk, layout)
         if not ends:
             return chunk
@@ -277,7 +276,7 @@ class ChunkReader:
         return with_parts(chunk, message)
 
     def _decode_now(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
-        whole = len(wanted_ends(chunk, layout)) == 1  # then all of it is there
+        whole = len(wanted_ends(chunk, layout)) == 1  # then the whole message was fetched
         chunk = self._with_parts(chunk, layout)
         file, columns = self._files.named(chunk.location.file), wanted_columns(chunk, layout)
         schema, parts = layout.stored(chunk.columns, file), parts_of(chunk, columns)
@@ -290,7 +289,7 @@ class ChunkReader:
         return read_columns(message, schema, columns, file)
 
     def _bytes(self, location: Location, parts: Sequence[Part] = ()) -> pa.Buffer:
-        """The bytes at a place; of a file elsewhere only these parts, if they are given."""
+        """The bytes at a location; if `parts` are given, only these are fetched from a bucket."""
         start, length = location.position, location.length
         contents = self._contents(location, parts)
         if isinstance(contents, pa.Buffer):
@@ -333,7 +332,7 @@ def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.Record
 
 
 def offset_of_row(batch: pa.RecordBatch, first: int, row: int) -> int:
-    """The offset of a row of what `ChunkReader.read` gave, whose first covered offset is given."""
+    """The offset of a row of a batch from `ChunkReader.read`, which covers offsets from `first`."""
     offsets = offsets_of(batch)
     return first + row if offsets is None else int(offsets[row].as_py())
 

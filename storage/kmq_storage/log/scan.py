@@ -1,4 +1,4 @@
-"""Scanning a partition: its record batches from an offset on, in pieces of a useful size."""
+"""Scanning a partition: its records from an offset on, in slices of a useful size."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from kmq_storage.log.reader import ChunkReader, offset_of_row
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import Chunk, Place, Segment
 
-#: Chunks smaller than this share of a batch are put together, larger ones stay mapped.
+#: Chunks with less than 1/4 of the rows of a batch are joined; larger ones stay mapped.
 _SMALL_SHARE = 4
-#: And at most so many bytes of them.
+#: The most bytes of chunks that are joined.
 _JOINED_BYTES = 8 << 20
 _PLACES_AT_ONCE = 256
-#: Places that a reader is told of before it is there.
+#: How many places are announced to the reader ahead of time.
 _AHEAD = 16
-#: And chunks whose checksums are begun with.
+#: How many chunks are verified ahead of time.
 _PROVEN_AHEAD = 4
 
 P = TypeVar("P", Chunk, Segment, Place)
@@ -37,29 +37,29 @@ P = TypeVar("P", Chunk, Segment, Place)
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Consecutive records of one partition in the stored columns.
+    """Consecutive records of one partition, in the stored columns.
 
-    Where compaction left gaps there is an `offset` column too, and there may be no record.
+    Where compaction removed records, there is an `offset` column, too, and the slice may be empty.
     """
 
     #: None for a queue's own log.
     topic: str | None
     partition: int
-    #: The first offset that is covered, that of the first row where there are no gaps.
+    #: The first offset that is covered; without gaps, that of the first row.
     offset: int
     batch: pa.RecordBatch
     #: The offset after the last one that is covered: where reading goes on.
     end: int
-    #: What its columns mean to readers of a typed topic.
+    #: The layout of its columns, for readers of a typed topic.
     layout: Layout = UNTYPED
 
     @property
     def rows(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return int(self.batch.num_rows)
 
     def offset_of(self, row: int) -> int:
-        """The offset of a row; where reading goes on for the row after the last."""
+        """The offset of a row; for the row after the last, the offset where reading goes on."""
         if row >= self.rows:
             return self.end
         return offset_of_row(self.batch, self.offset, row)
@@ -72,16 +72,16 @@ class Slice:
         return np.asarray(np.from_dlpack(offsets), np.int64)
 
     def offset_column(self) -> pa.Array:
-        """The same as a column."""
+        """The offset of each row, as a column."""
         offsets = offsets_of(self.batch)
         return number_column(self.offsets()) if offsets is None else offsets
 
     def as_slice(self) -> Slice:
-        """This one: it is Arrow already."""
+        """This slice, for callers that take other kinds of batches, too."""
         return self
 
     def taken(self, rows: Numbers) -> Slice:
-        """Some of its records, copied."""
+        """A copy of some of its records."""
         batch = self.batch
         if offsets_of(batch) is None:
             batch = with_offsets(batch, self.offset_column())
@@ -105,13 +105,16 @@ def scan(
     layout: Layout | None = None,
     having: int = 0,
 ) -> Iterator[Slice]:
-    """The records with offsets in [start, end), in slices of at most `batch_rows` rows.
+    """The records with offsets in `span`, [start, end), in slices of at most `batch_rows` rows.
 
-    They have the columns that the topic has now, or those of a layout. Places that say of
-    themselves that they lack one of the columns `having` (`format.records`) are passed over.
-    OffsetOutOfRangeError below the log's start, CorruptionError where bytes are damaged,
-    DataLossError where they were cut out, both after what stands before; NotFoundError when the
-    topic is deleted meanwhile. Files that moved are looked up again.
+    They have the topic's current columns, or those of a `layout`. Places without one of the columns
+    `having` (flags of `format.records`) are skipped. When maintenance moved records to other files
+    meanwhile, they are looked up again.
+
+    - **OffsetOutOfRangeError** below the partition's start.
+    - **CorruptionError** for damaged bytes, after all records before them.
+    - **DataLossError** for a gap, after all records before it.
+    - **NotFoundError** when the topic is deleted meanwhile.
     """
     start, end = span
     layout = layout or topic.layout()
@@ -142,7 +145,10 @@ def scan(
 
 
 def moved(log: CommitLog, topic_id: bytes, error: CorruptionError) -> Topic:
-    """The topic as it is now, when a file was missing: its records may stand elsewhere."""
+    """The current topic after `error` for a missing file, whose records may have been moved.
+
+    Any other error is raised again. NotFoundError when the topic was deleted.
+    """
     if moved_file(error) is None:
         raise error
     topic = log.reload().topic_by_id(topic_id)
@@ -163,9 +169,9 @@ def scan_places(
     batch_rows: int,
     layout: Layout,
 ) -> Iterator[Slice]:
-    """The records at these places with offsets in [start, end), as `scan` gives them.
+    """The records at these places with offsets in [start, end), in slices as `scan` returns them.
 
-    Those before an error come first: one of damage, and one of a place that can't be reached.
+    An error, of damage or of an unreachable file, is raised after all records before it.
     """
     small: list[Slice] = []
     small_bytes = 0
@@ -217,7 +223,7 @@ def _slices(
         if isinstance(step, Chunk):
             batch = reader.read(step, start, end, topic=topic, partition=partition, layout=layout)
             yield Slice(topic, partition, first, batch, behind, layout)
-        elif first < behind:  # the last records were dropped by compaction
+        elif first < behind:  # compaction dropped the last records of the segment
             yield Slice(topic, partition, first, layout.empty(), behind, layout)
         covered = behind
 
@@ -229,7 +235,7 @@ def _steps(
     layout: Layout,
     partition: tuple[str, int],
 ) -> Iterator[Place]:
-    """The chunks to read, and each segment behind its own."""
+    """The chunks to read; behind those of a segment, the segment itself."""
     start, end = span
     for place in _announced(reader, places, layout):
         chunks = reader.chunks(place, *partition)
@@ -240,7 +246,7 @@ def _steps(
 
 
 def _announced(reader: ChunkReader, places: Sequence[P], layout: Layout) -> Iterator[P]:
-    """The places, the next ones told to the reader ahead of time."""
+    """The places; the next ones are announced to the reader ahead of time."""
     announce_at = 0
     for index, place in enumerate(places):
         if index == announce_at and len(places) > 1:
@@ -250,7 +256,7 @@ def _announced(reader: ChunkReader, places: Sequence[P], layout: Layout) -> Iter
 
 
 def _proven(reader: ChunkReader, steps: Iterator[Place], layout: Layout) -> Iterator[Place]:
-    """The same steps, while checksums are worked out for those that come next."""
+    """The same steps; meanwhile, other threads verify the checksums of the next ones."""
     coming: deque[Place] = deque()
     try:
         for step in steps:
