@@ -1,4 +1,4 @@
-"""The values that the layers hand to each other and to the user."""
+"""The values that the layers pass to each other and to users."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def decode_schema(encoded: str) -> pa.Schema:
     return pa.ipc.read_schema(pa.py_buffer(b64decode(encoded)))
 
 
-#: What definitions of keyed topics say besides, so that versions which don't know that a queue can
-#: end refuse the store. It has no other meaning.
+#: A member in the definitions of keyed topics, by which versions that don't know ends of queues
+#: refuse the store. It has no other meaning.
 ENDS = "ends"
 
 
@@ -41,25 +41,25 @@ ENDS = "ends"
 class TopicSettings:
     """How a topic keeps its records."""
 
-    #: Seconds that a record is kept at least, counted from its commit; None keeps for ever.
+    #: The least time in seconds, from its commit on, that a record is kept; None keeps all.
     retention: float | None = None
-    #: Bytes that a partition keeps at least; None keeps everything.
+    #: The least bytes that a partition keeps; None keeps all.
     retention_bytes: int | None = None
     #: `delete` drops old records, `compact` keeps the newest of each key.
     cleanup: str = "delete"
-    #: Records held over all partitions; None has no limit.
+    #: The most records in all partitions; None has no limit.
     capacity: int | None = None
-    #: Bytes of key, value, headers and properties of one record.
+    #: The most bytes of key, value, headers and properties of one record.
     max_record_bytes: int = limits.RECORD_BYTES_DEFAULT
     #: Seconds in which a second record with the same `uniq` is not stored.
     uniq_window: float = 120.0
-    #: How segments are compressed: `lz4`, `zstd`, or None, which can be mapped.
+    #: How segments are compressed: `lz4`, `zstd`, or None. Only uncompressed ones can be mapped.
     compression: str | None = None
     #: Whether its keys are queues (`store.keyed_queues`).
     keyed: bool = False
-    #: Whether old messages of its queues may be gone, so that these need not begin at 0.
+    #: Whether old messages of its queues may be trimmed, so that queues need not begin at 0.
     trims: bool = False
-    #: The versions of a typed topic's schema: Arrow IPC schema messages in base64.
+    #: The versions of a typed topic's schema, as Arrow IPC schema messages in base64.
     schemas: tuple[str, ...] = field(default=(), repr=False)
 
     @property
@@ -68,7 +68,7 @@ class TopicSettings:
         return decode_schema(self.schemas[-1]) if self.schemas else None
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as a JSON object; only those that have them name schemas or queues."""
+        """The settings as a JSON object; members for schemas and queues only where they apply."""
         members = asdict(self)
         schemas, keyed = list(members.pop("schemas")), members.pop("keyed")
         trims = members.pop("trims")
@@ -79,7 +79,7 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it is now."""
+    """The current facts of a topic."""
 
     name: str
     topic_id: uuid.UUID
@@ -87,14 +87,15 @@ class TopicInfo:
     settings: TopicSettings
     #: Start and end (next offset) of each partition.
     offsets: Mapping[int, tuple[int, int]]
-    #: Records; after a trim into the middle of compacted ones roughly, until these are rewritten.
+    #: The number of records. After a trim into a compacted segment, it is an estimate until the
+    #: segment is rewritten.
     rows: int
     #: Bytes of keys, values, headers and properties.
     bytes: int
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The own columns of a typed topic; None for an untyped one."""
+        """The columns of a typed topic; None for an untyped one."""
         return self.settings.schema
 
 
@@ -104,16 +105,16 @@ class MemberInfo:
 
     name: str
     client: str
-    #: The partitions that it owns, by topic.
+    #: The partitions that the member owns, by topic.
     assignment: Mapping[str, list[int]]
     joined: datetime
-    #: The generation of the group in which it joined; its commits name it.
+    #: The generation of the group in which the member joined; its commits name this generation.
     epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A consumer group as it is now; the mappings go by topic, then partition."""
+    """The current facts of a consumer group; the mappings are by topic, then by partition."""
 
     name: str
     generation: int
@@ -127,19 +128,19 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueSettings:
-    """How a queue hands out its records; times in seconds."""
+    """How a queue delivers its records; times are in seconds."""
 
-    #: Whoever got a record holds it for so long, unless it answers or extends that.
+    #: How long a receiver's lock on a record holds, unless the receiver answers or extends it.
     lock_timeout: float = 30.0
-    #: A record that was handed out so often without success goes to the dead letters; None: never.
+    #: After this many deliveries without success, a record becomes a dead letter; None: never.
     max_deliveries: int | None = 16
-    #: What `nack` waits for by the number of deliveries; the last one counts for all further.
+    #: The delays after a `nack`, by the number of deliveries; the last one holds for all further.
     backoff: tuple[float, ...] = (1.0, 5.0, 30.0, 120.0)
     #: `none`, `key` or `strict`.
     order: str = "none"
-    #: The queue of dead letters; None: `<name>.dlq`, made on first use.
+    #: The queue for dead letters; None: `<name>.dlq`, which is created on first use.
     dead_letter: str | None = None
-    #: Unfinished records it holds when nothing more may be sent to it; None has no limit.
+    #: The most unfinished records, with which no more can be sent to the queue; None: no limit.
     capacity: int | None = None
     #: Seconds in which a second record with the same `uniq` is not stored.
     uniq_window: float = 120.0
@@ -151,13 +152,13 @@ class QueueSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """How many records of a queue are where."""
+    """The numbers of a queue's records by their state."""
 
-    #: Can be had now, are held by somebody, come later: now.
+    #: Now: deliverable, locked by a receiver, and to be delivered later.
     ready: int
     locked: int
     delayed: int
-    #: Handed out, acknowledged, became dead letters, were too old: since the queue was made.
+    #: Since the queue was created: deliveries, acknowledged, dead letters, and expired.
     delivered: int
     acked: int
     dead: int
@@ -166,10 +167,10 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """A queue as it is now."""
+    """The current facts of a queue."""
 
     name: str
-    #: Those that it reads, by name.
+    #: The names of the topics that the queue reads.
     topics: list[str]
     settings: QueueSettings
     stats: QueueStats
@@ -177,7 +178,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where bytes stand: a file below the store, the first byte, and how many."""
+    """Where bytes are: the file in the store, the position of the first byte, and the length."""
 
     file: str
     position: int
@@ -186,17 +187,17 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a range of offsets of one partition stands: all that a reader needs to prove it."""
+    """Where a range of offsets of one partition is stored, with all that verifies its bytes."""
 
     base_offset: int
-    #: The offset after the last one that is covered; compaction leaves fewer rows than offsets.
+    #: The offset after the last one that is covered. Compaction leaves fewer rows than offsets.
     end_offset: int
     rows: int
-    #: The record batch, or the footer's part of a segment.
+    #: The bytes of the record batch, or of a segment's footer.
     location: Location
-    #: The CRC of the bytes there.
+    #: The CRC of these bytes.
     checksum: int
-    #: Which columns are there (`format.records`).
+    #: The stored columns, as flags (`format.records`).
     columns: int
     #: UTC microseconds.
     min_timestamp: int
@@ -209,7 +210,7 @@ class Place:
 class Chunk(Place):
     """One stored record batch of a partition."""
 
-    #: What proves single columns of a sealed one (`format.packing`).
+    #: Checksums of single columns of a sealed batch (`format.packing`).
     parts: bytes = b""
 
     @property
@@ -220,15 +221,15 @@ class Chunk(Place):
 
 @dataclass(frozen=True, slots=True)
 class RunPiece(Chunk):
-    """Some offsets of a run, whose records stand all over it; its location is that of all."""
+    """Some offsets of a run, whose records are anywhere in it; the location is the whole run's."""
 
-    #: Those of the run; they count its rows instead of offsets.
+    #: The batches of the run. Their offsets are numbers of rows within the run.
     batches: tuple[Chunk, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Segment(Place):
-    """One sealed file of a partition; its footer knows the record batches in it."""
+    """One sealed file of a partition; its footer lists its record batches."""
 
     @property
     def length(self) -> int:
@@ -238,7 +239,7 @@ class Segment(Place):
 
 @dataclass(frozen=True, slots=True)
 class LogDamage:
-    """A place in the log that can't be read, and what it held as far as is known."""
+    """A part of the log that can't be read, and the commits that it held."""
 
     file: str
     reason: str
@@ -251,8 +252,8 @@ class Commit:
     """One atomic change of the store."""
 
     lsn: int
-    #: When it was written, by the writer's clock, never before its predecessor.
+    #: When it was written, by the writer's clock, but never before its predecessor.
     time: datetime
     entries: tuple[Any, ...] = field(repr=False)
-    #: The file of the log that it stands in, and where; what its entries name may be read there.
+    #: The log file of its frame (as first LSN) and its position there, to read inline batches.
     place: tuple[int, int] = field(default=(0, 0), repr=False, compare=False)

@@ -1,32 +1,33 @@
-"""Every file name below a store, built and parsed in one place.
+"""All file names in a store, built and parsed in one place.
 
-kmq.json                    what the store is: id and format version
-begun                       says that the first log file was made
+kmq.json                    the identity of the store: its id and format version
+begun                       exists once the first log file was created
 log/<first LSN>.log         frames of the commit log, 20 digits
-log/hint                    a mapped page that speeds up and is never trusted
-staged/<32 hex>.ipc         record batches too large for the log, as Arrow IPC files
+log/hint                    the hint page: a mapped page that speeds up and is never trusted
+staged/<32 hex>.ipc         record batches that are too large for the log, as Arrow IPC files
 segments/<topic id>/<partition>/<base offset>-<32 hex>.arrow   sealed records of a partition
-checkpoints/<LSN>-<32 hex>.arrow   the state of the store at an LSN, and its manifest's root,
-                            named by their digest
+checkpoints/<LSN>-<32 hex>.arrow   the state of the store at an LSN, with the manifest's root;
+                            the hex digits are the digest of the bytes
 pages/<32 hex>.arrow        leaf pages of the manifest
 pins/<32 hex>.json          an LSN whose files a reader keeps for a while
-slips/<32 hex>              what a receiver of a queue notes as done before it commits that
-clones/<store id>-<32 hex>.arrow   files that a clone in the same bucket needs, named by its digest
-cloning.json                a clone is being made here: its source's kmq.json
+slips/<32 hex>              notes of a queue's receiver on finished records, before they commit
+clones/<store id>-<32 hex>.arrow   files that a clone in the same bucket needs; the hex digits are
+                            the digest of the bytes
+cloning.json                the source's kmq.json, while a clone is being made here
 locks/append.lock           held while a frame is written
 locks/sync.lock             held while files are synced
-locks/maintain.lock         held by whoever maintains in the background
-locks/collect.lock          held by whoever collects here
-locks/clone.lock            held by whoever makes a clone here
-locks/<32 hex>.member       held by the member that has a consumer group for itself, or by one
-                            that shares it
+locks/maintain.lock         held by the process that maintains in the background
+locks/collect.lock          held by the process that collects
+locks/clone.lock            held by the process that makes a clone
+locks/<32 hex>.member       held by a member of a consumer group, either an exclusive member or
+                            one that shares the group
 
-In a bucket a commit is an object, and a lock is a folder with the objects of its epochs:
+In a bucket, a commit is an object, and a lock is a folder with an object for each epoch:
 
 log/<LSN // 4096>/<LSN>.kmq     one frame, 16 and 20 digits
-collected/<LSN>                 nobody reads commits up to this one any more
-locks/writer.lock               the one writer, where names are not created atomically
-clock/, probe/                  written and deleted, to learn the store's time and its manners
+collected/<LSN>                 marks commits up to this one as collected
+locks/writer.lock               held by the only writer, in a bucket without atomic creation
+clock/, probe/                  written and deleted, to learn the store's time and what it supports
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ COLLECTED_FOLDER = "collected"
 CLOCK_FOLDER = "clock"
 PROBE_FOLDER = "probe"
 LOCK_FOLDER = "locks"
-#: Of files with an id of their own in their name, by which others refer to them: those of records,
-#: then what refers to these. In this order they are collected.
+#: Folders of files with an own id in their name, by which other files refer to them: files with
+#: records first, then files that refer to these. They are collected in this order.
 ID_FOLDERS = (STAGED_FOLDER, SEGMENT_FOLDER, PAGE_FOLDER)
 ID_PREFIXES = tuple(f"{folder}/" for folder in ID_FOLDERS)
 HINT = "log/hint"
@@ -69,7 +70,7 @@ _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 _CLONE = re.compile(r"clones/([0-9a-f]{32})-([0-9a-f]{32})\.arrow\Z")
 _PIN = re.compile(r"pins/[0-9a-f]{32}\.json\Z")
 _LEASE = re.compile(r"/([0-9]{20})\.json\Z")
-#: Beside kmq.json stands what it is made as: others' files may end like that, too.
+#: Temporary files beside kmq.json. The pattern is exact, as a user's file may end in `.tmp`, too.
 _UNFINISHED = re.compile(r"(?:kmq\.json|tmp[a-z0-9_]{8})\.tmp\Z")
 _NAMES = re.compile(
     r"(?:kmq\.json|begun|cloning\.json|log/(?:hint|\d{20}\.log|\d{16}/\d{20}\.kmq)"
@@ -79,12 +80,12 @@ _NAMES = re.compile(
 
 
 def is_named(file: str) -> bool:
-    """Whether this is a name of a store's files, but for those with ids that are referred to."""
+    """Whether this is a valid name of a store's file, other than those in `ID_FOLDERS`."""
     return _NAMES.match(file) is not None
 
 
 def is_unfinished(file: str) -> bool:
-    """Whether a store's process left this beside `kmq.json` if it died while it wrote a file."""
+    """Whether this is a temporary file beside `kmq.json`, left by a process that died."""
     return _UNFINISHED.match(file) is not None
 
 
@@ -100,7 +101,7 @@ def try_first_lsn(file_name: str) -> int | None:
 
 
 def commit_object(lsn: int) -> str:
-    """The object of a commit in a bucket; few enough in a folder to list one."""
+    """The object of a commit in a bucket; a folder has few enough of them to list it."""
     return f"{LOG_FOLDER}/{lsn // _COMMITS_PER_FOLDER:016d}/{lsn:020d}.kmq"
 
 
@@ -113,18 +114,18 @@ def try_commit_lsn(name: str) -> int | None:
 
 
 def in_bucket(path: str) -> str:
-    """The object that stands for a file: the log file of a commit is the commit's object."""
+    """The name of a file in a bucket, where the log file of a commit is the commit's object."""
     lsn = try_first_lsn(path.removeprefix(f"{LOG_FOLDER}/"))
     return path if lsn is None else commit_object(lsn)
 
 
 def collected_mark(lsn: int) -> str:
-    """The object that says that commits up to this LSN may be gone from a bucket."""
+    """The mark that commits up to this LSN may be deleted from a bucket."""
     return f"{COLLECTED_FOLDER}/{lsn:020d}"
 
 
 def try_collected_lsn(name: str) -> int | None:
-    """The LSN of such an object, or None for any other name."""
+    """The LSN of a mark of collected commits, or None for any other name."""
     match = _COLLECTED.match(name)
     return int(match.group(1)) if match else None
 
@@ -172,7 +173,7 @@ def slip_file(slip_id: bytes) -> str:
 
 
 def clone_file(store_id: bytes, digest: bytes) -> str:
-    """What the store keeps for the clone with this id; its bytes have this digest."""
+    """The record of files kept for the clone with this id; its bytes have this digest."""
     return f"{CLONE_FOLDER}/{store_id.hex()}-{digest.hex()}.arrow"
 
 
@@ -182,7 +183,7 @@ def is_pin(file: str) -> bool:
 
 
 def try_clone(file: str) -> tuple[bytes, bytes] | None:
-    """The id of the clone and the digest in such a name, or None for any other file."""
+    """The clone's id and the digest in the name of a clone's record, or None for another file."""
     match = _CLONE.match(file)
     return (bytes.fromhex(match.group(1)), bytes.fromhex(match.group(2))) if match else None
 
@@ -194,8 +195,8 @@ def try_file_id(file: str) -> bytes | None:
 
 
 def member_lock(group: str) -> str:
-    """The lock of who has a group for itself; hashed, since two may differ by case only."""
-    import hashlib  # slow to import, and few need it
+    """The lock of a group's exclusive member; hashed, as groups may differ only in case."""
+    import hashlib  # slow to import, and rarely needed
 
     digest = hashlib.blake2b(group.encode(), digest_size=16).hexdigest()
     return shared_member_lock(digest)
@@ -212,6 +213,6 @@ def lease(folder: str, epoch: int) -> str:
 
 
 def try_epoch(file: str) -> int | None:
-    """The epoch of such an object, or None for any other name."""
+    """The epoch of a lock's object, or None for any other name."""
     match = _LEASE.search(file)
     return int(match.group(1)) if match else None

@@ -1,10 +1,10 @@
-"""The frame: how one commit stands on disk and in a bucket.
+"""The frame: the format of one commit, the same on a disk and in a bucket.
 
-A frame is a header of 128 bytes, a directory of entries, the record batches that are small
-enough to be inside, and a trailer. Header and directory have a checksum each, every record
-batch has its own in the directory. The header's checksum is seeded with the store's id and
-the header names LSN and the previous commit, so neither bytes of another store nor stale
-bytes of this one pass as the next frame.
+A frame consists of a header of 128 bytes, a directory of entries, the inline record batches, and a
+trailer. Header and directory have a checksum each, and the directory has one for every record
+batch. The header's checksum is seeded with the store's id, and the header names its LSN and the
+previous commit. So neither bytes of another store nor stale bytes of this store pass as the next
+frame.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MAGIC_WORD = int.from_bytes(MAGIC * 2, "little")
 
 #: The magic, flags (none yet) and the header's length.
 _BEGIN = MAGIC + struct.pack("<HH", 0, HEADER_BYTES)
-#: What follows, in the order of `FrameHeader`.
+#: The fields behind it, in the order of `FrameHeader`.
 _FIELDS = struct.Struct("<QQq16sQQIIII")
 _CHECKED_BYTES = HEADER_BYTES - 4
 _UINT32 = struct.Struct("<I")
@@ -34,12 +34,12 @@ _UINT64 = struct.Struct("<Q")
 
 
 class InvalidFrameError(Exception):
-    """Bytes that are not the expected frame; whether that is damage, the log decides."""
+    """The bytes are not the expected frame. The log decides whether this is damage."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameHeader:
-    """What the header of a frame says; positions and lengths are bytes from the frame's start."""
+    """The header of a frame; positions are in bytes from the frame's start."""
 
     lsn: int
     length: int
@@ -48,7 +48,7 @@ class FrameHeader:
     nonce: bytes
     #: The low 64 bits of the previous commit's nonce.
     previous: int
-    #: The highest LSN that was known to be on disk when this frame was written.
+    #: The highest LSN known to be on disk when this frame was written.
     durable_lsn: int
     entries: int
     directory_length: int
@@ -57,7 +57,7 @@ class FrameHeader:
 
     @property
     def chain(self) -> int:
-        """What the next frame must name as its predecessor."""
+        """The value that the next frame must have as `previous`."""
         return chain_of(self.nonce)
 
 
@@ -73,7 +73,7 @@ def align(position: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class BodyLayout:
-    """Where each record batch of a frame stands, and how long the frame is."""
+    """The position of each record batch in a frame, and the frame's length."""
 
     body_position: int
     positions: tuple[int, ...]
@@ -81,9 +81,10 @@ class BodyLayout:
 
 
 def layout(directory_length: int, bodies: Sequence[pa.Buffer]) -> BodyLayout:
-    """Place record batches so that the Arrow body inside each message begins at a multiple of 64.
+    """Place record batches so that the Arrow body of each message begins at a multiple of 64.
 
-    A reader then maps the buffers without copying. The message's own metadata stands before.
+    A reader can then map the buffers without copying them. The message's metadata is before the
+    body.
     """
     end = body_position = align(HEADER_BYTES + directory_length)
     positions = []
@@ -137,20 +138,20 @@ def encode_frame(
 
 
 def part_of(buffer: pa.Buffer, position: int, length: int) -> pa.Buffer:
-    """The bytes from a position on, as many as there are up to this length."""
+    """The bytes from a position on, at most `length`, as far as the buffer goes."""
     start = min(position, buffer.size)
     return buffer.slice(start, min(length, buffer.size - start))
 
 
 def is_blank(log: pa.Buffer, position: int) -> bool:
-    """Whether nothing was ever written where the next frame would begin."""
+    """Whether there are only zeros where the next frame would begin."""
     return position + HEADER_BYTES > log.size or not any(
         log.slice(position, HEADER_BYTES).to_pybytes()
     )
 
 
 def decode_header(log: pa.Buffer, position: int, store_seed: int) -> FrameHeader:
-    """Read and check the header at a position; InvalidFrameError says what is wrong."""
+    """Read and verify the header at a position; InvalidFrameError when it is invalid."""
     raw = part_of(log, position, HEADER_BYTES).to_pybytes()
     if len(raw) < HEADER_BYTES or raw[:4] != MAGIC:
         raise InvalidFrameError("no frame begins here")
