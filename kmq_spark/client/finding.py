@@ -1,4 +1,4 @@
-"""The calls of a store that look for records: find them, send them again, tell their path."""
+"""The calls of a store that look for records: find them, send them again, trace their path."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Store(Protocol):
 
 
 class Finding:
-    """What a store does to find records, whether they are sealed or not."""
+    """The part of a store that finds records, sealed or not."""
 
     def find(
         self: _Store,
@@ -45,12 +45,21 @@ class Finding:
         end: Bound = None,
         limit: int = 100,
     ) -> pa.Table:
-        """The first `limit` records with this key and all these headers and properties.
+        """Return the records of a topic with this key, these headers and these properties.
 
-        By partition and offset, with the columns and bounds of `read`, and its errors. Values are
-        equal with their types: `1` is not `1.0`. A header's value is bytes or text; None is one
-        without a value. Of sealed records only the columns that are asked for are read, and all
-        of the batches with a hit; the search ends with the last that is wanted.
+        A record is found when everything asked for holds for it. The table is sorted by partition
+        and offset, and has the columns of `read`.
+
+        Args:
+            topic: The topic.
+            key: The key of the records.
+            headers: Headers that each has: name and value (bytes or text; None: without a value).
+            properties: Properties that each has. A value is equal with its type: `1` is not `1.0`.
+            start, end: Bounds as for `read`, with its errors.
+            limit: The most records to return. The search ends when it has them.
+
+        There is no index. The search reads the columns that it compares, and all columns of those
+        batches that have a hit.
         """
         limit = checked_count("limit", limit)
         wanted = wanted_of(key, headers, properties)
@@ -71,16 +80,24 @@ class Finding:
         end: Bound = None,
         group: str | None = None,
     ) -> int:
-        """Send the records that `find` finds, all of them, to another topic; how many they are.
+        """Send all records that `find` would find to another topic, or to a queue; return how many.
 
-        Or to a `queue`, which takes no tombstones and none of a typed topic. They keep key, value,
-        headers, properties and timestamp, and get partitions as sent ones do: those of a key keep
-        their order. What comes to the topic meanwhile is not among them.
-        Batches are stored one after the other: after an error those before it are there, and
-        another call sends all of them again. Not so with a `group`: each batch is one commit with
-        the group's offsets, from which another call goes on; two at a time fence each other.
-        Errors are those of `read` and `Producer.send_arrow`, IllegalStateError for a group with
-        live members, FencedError when a later call has it.
+        Records keep key, value, headers, properties and timestamp. Their partitions are chosen
+        anew, so records of a key stay in order. Records that arrive meanwhile are not sent.
+
+        Args:
+            topic: Where the records are.
+            target, queue: Where they go: either a topic or a queue. A queue takes no tombstones,
+                and no records of a typed topic.
+            key, headers, properties, start, end: As for `find`.
+            group: Send each record exactly once, over several calls. Each batch is one commit with
+                the group's offsets, and the next call goes on from there. Without a group, a call
+                after an error sends all records again.
+
+        Raises:
+            IllegalStateError: The group has a live member.
+            FencedError: Another call with this group has begun.
+            KmqError: As raised by `read` and `Producer.send_arrow`.
         """
         from kmq_spark.client.replaying import send_again, send_once
 
@@ -97,10 +114,11 @@ class Finding:
             return send_once(producer, name, schema, parts, (group, topic))
 
     def trace(self: _Store, topic: str, partition: int, offset: int) -> list[TraceStep]:
-        """The path of a record as the commit log tells it: sent, passed by groups, sealed, trimmed.
+        """Return the path of one record, step by step: sent, passed by groups, sealed, trimmed.
 
-        Reads the commits that are still in the log. What came before is told without LSN and time,
-        as far as the state knows it. OffsetOutOfRangeError for an offset that nobody has had yet.
+        The steps come from the commits that are still in the log. Older steps are told without LSN
+        and time, as far as the state knows them. OffsetOutOfRangeError for an offset that no record
+        has had yet.
         """
         from kmq_storage.tracing import trace
 

@@ -32,20 +32,26 @@ def open_store(
     """Open the store in a folder, in memory (`memory://name`) or in a bucket (`s3://...`).
 
     Args:
-        url: where it is; a relative path is fixed now.
-        create: make the store when it is missing; else NotFoundError. In a folder with files of
-            others none is made (InvalidRequestError).
-        read_only: refuse writes (IllegalStateError) and never change a byte.
-        durability: `fsync`: acknowledged and visible means on disk. `os`: written, which
-            survives `kill -9` but not power loss.
-        maintenance: look after the store in the background while there are producers.
-        storage_options: for stores in buckets, which read the usual environment variables
-            without them: the names of obstore (`access_key_id`, ...) or s3fs (`key`, `secret`,
-            `endpoint_url`); `cache_bytes`, kept in memory of what was read (64 MiB); and
-            `cache_folder`, where processes of this host share what they read of staged batches,
-            segments and pages, up to `cache_folder_bytes` (10 GiB).
-        environment: the source of time, ids and randomness.
+        url: Where the store is. A relative path is resolved now, so a later `chdir` changes
+            nothing.
+        create: Make the store when it is missing. With False a missing store is NotFoundError. A
+            folder that holds other files is never made a store (InvalidRequestError).
+        read_only: Refuse every write with IllegalStateError, and never change a byte.
+        durability: When a record counts as acknowledged, and readers see it. "fsync": once it is on
+            disk or in the bucket. "os": once it is written, which survives `kill -9` but not power
+            loss.
+        storage_options: For stores in buckets. Credentials and endpoint under the names of obstore
+            (`access_key_id`, ...) or s3fs (`key`, `secret`, `endpoint_url`); without them the usual
+            environment variables are read. `cache_bytes`: memory for what was read (64 MiB).
+            `cache_folder`: a folder in which the processes of this host share what they read of
+            staged batches, segments and manifest pages, up to `cache_folder_bytes` (10 GiB).
+        maintenance: Maintain the store in a background thread (as `Store.maintain` does) once it
+            has a producer.
+        environment: The source of time, ids and randomness; tests replace it.
 
+    Raises:
+        NotFoundError: There is no store, and `create` is False.
+        InvalidRequestError: `url` is a file, or has an unknown scheme; or an option is wrong.
     """
     check_choice("durability", durability, DURABILITIES)
     maintained = checked_flag("maintenance", maintenance)
@@ -78,11 +84,16 @@ def clone_store(
     read_only: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CloneReport:
-    """Make a store at `target` that has the content of another now, and a life of its own.
+    """Make a store at `target` with the present content of another store; later writes stay apart.
 
-    Sealed records are shared, not copied: `target` is on the same file system, or in the same
-    bucket. Neither store sees what is written to the other; `read_only` clones take no writes.
-    AlreadyExistsError when there is a store.
+    Sealed records are shared, not copied, so `target` must be on the same file system, or in the
+    same bucket. What is written to one of the two stores is never seen in the other.
+
+    Args:
+        source: The store to clone, as a path or URL.
+        target: Where the clone is made; AlreadyExistsError when there is a store already.
+        read_only: The clone takes no writes.
+        storage_options: As for `open`, for both places.
     """
     from kmq_storage.cloning import make_clone  # for a quick import of kmq
 

@@ -1,4 +1,7 @@
-"""The store: topics, groups, producers, consumers and reads over one commit log."""
+"""The store: topics, reads, producers and consumers over one commit log.
+
+Its other calls are in `store_groups`, `store_queues`, `finding`, `upkeep` and `orderly.opening`.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +24,20 @@ from kmq_spark.client.consumer import Consumer, ConsumerSettings
 from kmq_spark.client.finding import Finding
 from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings, identity
-from kmq_spark.client.reading import resolve_group_offsets, topic_reader
+from kmq_spark.client.reading import topic_reader
 from kmq_spark.client.resource import Resource
 from kmq_spark.client.routing import Partitioner
+from kmq_spark.client.store_groups import StoreGroups
 from kmq_spark.client.store_queues import StoreQueues
 from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.upkeep import Upkeep
 from kmq_spark.client.values import to_timestamp
-from kmq_storage import groups, topics
+from kmq_storage import topics
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.background import BackgroundMaintenance
-from kmq_storage.model import Commit, GroupInfo, TopicInfo
+from kmq_storage.model import Commit, TopicInfo
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
@@ -42,8 +46,12 @@ if TYPE_CHECKING:
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
 
-class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
-    """One store: everything in it shares one commit log. Safe for any number of threads."""
+class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
+    """An open store: its topics, queues and groups, which share one commit log.
+
+    Every method may be called from any thread. A store is a context manager: leaving the block
+    closes it.
+    """
 
     def __init__(
         self,
@@ -52,7 +60,7 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         maintenance: bool = True,
         again: Callable[[], CommitLog] | None = None,
     ) -> None:
-        """`again` opens the log once more, to read."""
+        """`again` reopens the log read-only: keyed queues ask it once the store was closed."""
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
@@ -62,7 +70,7 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
 
     @property
     def url(self) -> str:
-        """Where the store is."""
+        """The URL of the store."""
         return self.log.files.url
 
     def __repr__(self) -> str:
@@ -85,13 +93,28 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         compression: str | None = None,
         exist_ok: bool = True,
     ) -> TopicInfo:
-        """Make a topic; one that exists is kept with its data (KmqWarning if settings differ).
+        """Create a topic; a topic that exists is kept as it is, with its data.
 
-        With `cleanup="compact"` the newest record of each key stays for ever: `retention` and
-        `retention_bytes` wait, as in Kafka, until it is "delete" again.
-        `compression` of sealed segments: "lz4", "zstd", or None, which readers map.
-        A `schema` makes it typed: its columns are stored as columns, and don't begin with `_`.
-        AlreadyExistsError with `exist_ok=False`, InvalidRequestError for bad names and settings.
+        Args:
+            name: 1 to 249 characters of `A-Z a-z 0-9 . _ % -`.
+            partitions: The number of partitions; it can only grow later (`add_partitions`).
+            schema: A `pyarrow.Schema` makes a typed topic, which stores its values as these
+                columns. Their names don't begin with `_`.
+            retention: Records are kept at least this long (seconds or timedelta), counted from
+                their commit. None: for ever.
+            retention_bytes: Each partition keeps at least this many bytes. None: all.
+            cleanup: "delete", or "compact": keep the newest record of each key for ever. As in
+                Kafka, both retention settings have no effect while it is "compact".
+            capacity: The most records that the topic holds, over all partitions. What doesn't fit
+                is refused with QueueFullError. None: no limit.
+            max_record_bytes: The most bytes of key, value, headers and properties of one record.
+            uniq_window: Seconds in which a second record with the same `uniq` is not stored.
+            compression: Compression of sealed segments: "lz4", "zstd" or None. Only uncompressed
+                segments can be memory-mapped.
+            exist_ok: With False, a topic that exists is AlreadyExistsError.
+
+        A topic that exists with other settings gives a KmqWarning that names them.
+        InvalidRequestError names a bad name or setting.
         """
         settings: dict[str, Any] = {
             "retention": retention,
@@ -108,34 +131,41 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         return topics.create_topic(self.log, name, partitions, settings, exist_ok=keep)
 
     def add_partitions(self, name: str, total: int) -> TopicInfo:
-        """Enlarge a topic to this many partitions; fewer is InvalidRequestError."""
+        """Enlarge a topic to `total` partitions; fewer than it has is InvalidRequestError."""
         return topics.add_partitions(self.log, name, total)
 
     def alter_topic(self, name: str, **settings: Any) -> TopicInfo:
-        """Change some settings of a topic; unknown ones are InvalidRequestError.
+        """Change settings of a topic, by the names of `create_topic`; settings not named stay.
 
-        A `schema` may add nullable columns and widen integers and floats, nothing else.
+        A new `schema` may add nullable columns, and widen integers and floats. Any other change of
+        it, and an unknown setting, is InvalidRequestError.
         """
         return topics.alter_topic(self.log, name, settings)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; one made later under this name is another topic."""
+        """Delete a topic with its records; a later topic of the same name is a new one."""
         topics.delete_topic(self.log, name)
-        self.log.refresh()  # who reads by this handle knows it, too
+        self.log.refresh()  # so that this handle sees it at once
 
     def topics(self) -> list[TopicInfo]:
-        """Every topic, by name; KmqWarning when damage may hide some, or ends of them."""
+        """Describe every topic, sorted by name.
+
+        KmqWarning when damage to the log may hide topics, or the newest records of some.
+        """
         state = self.log.refresh()
         found = state.user_topics()
         warn_of_doubtful_ends(state, found)
         return [topic.info() for topic in found]
 
     def describe_topic(self, name: str) -> TopicInfo:
-        """One topic; NotFoundError when there is none of this name."""
+        """Describe one topic; NotFoundError when there is none of this name."""
         return self._topic(name).info()
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """Start and end (next offset) of each partition; KmqWarning at a damaged end."""
+        """Return start and end of each partition: `{partition: (start, end)}`.
+
+        The end is the next offset. KmqWarning when the true end may lie beyond damage to the log.
+        """
         return self._topic(topic).offsets()
 
     def _topic(self, name: str) -> Topic:
@@ -145,48 +175,14 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         return topic
 
     def offsets_for_time(self, topic: str, when: datetime) -> dict[int, int | None]:
-        """The first offset with a timestamp at or after an instant, per partition, or None."""
+        """Return per partition the first offset whose timestamp is at or after `when`.
+
+        `{partition: offset}`, with None for a partition that has no such record. `when` is a
+        datetime with a time zone.
+        """
         instant = to_timestamp(when, "when")
         self._topic(topic)
         return topics.offsets_for_time(self.log, topic, instant)
-
-    # --- groups -------------------------------------------------------------------------
-
-    def groups(self) -> list[GroupInfo]:
-        """Every consumer group, by name; KmqWarning when damage may hide some of what they did."""
-        state = self.log.refresh()
-        warn_of_doubtful_ends(state, state.topics.values())
-        return [groups.describe_group(self.log, name) for name in sorted(state.groups)]
-
-    def describe_group(self, name: str) -> GroupInfo:
-        """One group; NotFoundError when nobody ever joined or committed."""
-        found = groups.describe_group(self.log, check_name("group", name))
-        warn_of_doubtful_ends(self.log.state, self.log.state.topics.values())
-        return found
-
-    def set_group_offsets(
-        self,
-        name: str,
-        offsets: Mapping[str, Mapping[int, int]] | str | datetime,
-        *,
-        topics: Iterable[str] | None = None,
-    ) -> None:
-        """Set a group's offsets: `{topic: {partition: n}}`, "earliest", "latest" or an instant.
-
-        Words and instants apply to `topics`, or to those that the group has. IllegalStateError
-        with live members, OffsetOutOfRangeError outside the log.
-        """
-        groups.check_idle(self.log, check_name("group", name))
-        resolved = resolve_group_offsets(self.log, name, offsets, topics)
-        groups.set_group_offsets(self.log, name, resolved)
-
-    def copy_group(self, source: str, target: str) -> None:
-        """Give one group the offsets of another."""
-        groups.copy_group(self.log, check_name("group", source), check_name("group", target))
-
-    def delete_group(self, name: str) -> None:
-        """Forget a group; IllegalStateError with live members."""
-        groups.delete_group(self.log, check_name("group", name))
 
     # --- reading and writing ------------------------------------------------------------
 
@@ -200,20 +196,39 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         columns: Iterable[str] | None = None,
         batch_rows: int = 65_536,
     ) -> pa.RecordBatchReader:
-        """The records of a topic as Arrow, lazily: partitions ascending, no batch crosses two.
+        """Read a topic as Arrow record batches, lazily.
 
-        Columns: `key, value` binary, `topic` string, `partition` int32, `offset` int64,
-        `timestamp` timestamp[us, UTC], `headers` list of struct, `properties` map; of a typed topic
-        its own, then `_topic, _partition, _offset` and so on. `start` and
-        `end` are `{partition: offset}` or instants. OffsetOutOfRangeError for a start below the
-        log's; an end beyond it and instants are clipped.
+        Partitions come in ascending order, and each batch has records of one partition only.
+
+        Args:
+            topic: The topic.
+            partitions: The partitions to read; None reads all.
+            start: The first record: `{partition: offset}`, or a datetime with a time zone, which
+                stands for the first record at or after it. None: the start of the log.
+            end: The end, exclusive, in the same forms. None: the present end. An end beyond it is
+                cut.
+            columns: The columns to read; None reads all.
+            batch_rows: The most rows of a batch.
+
+        Columns of an untyped topic: `key` and `value` (binary), `topic` (string), `partition`
+        (int32), `offset` (int64), `timestamp` (timestamp[us, UTC]), `headers` (list<struct<key:
+        string, value: binary>>), `properties` (map<string, struct<int: int64, float: double, text:
+        string, bytes: binary, bool: bool>>, one member not null). A typed topic has its own
+        columns, then `_topic`, `_partition`, `_offset`, `_timestamp`, `_key`, `_headers`,
+        `_properties`.
+
+        OffsetOutOfRangeError for a start outside the log.
         """
         return topic_reader(
             self.log, topic, partitions, (start, end), columns, batch_rows=batch_rows
         )
 
     def commits(self, start: int | None = None) -> Iterator[Commit]:
-        """The commit log itself, from an LSN on: `lsn, time, entries`."""
+        """Iterate over the commit log: commits with `lsn`, `time` and `entries`.
+
+        From the LSN `start`, or from the oldest commit that is still in the log.
+        OffsetOutOfRangeError when the commit `start` was collected.
+        """
         return self.log.commits(None if start is None else checked_count("start", start, lowest=0))
 
     def producer(
@@ -227,11 +242,18 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         transactional_id: str | None = None,
         durability: str | None = None,
     ) -> Producer:
-        """A producer; a `name` is its identity across restarts and fences the earlier holder.
+        """Open a producer.
 
-        So is a `transactional_id`, another word for it.
-        `linger` in seconds, sizes in bytes; `partitioner`: "murmur2" or `(topic, key,
-        partitions) -> int`; `durability` as in `open`, for this producer only.
+        Args:
+            name: An identity that lasts over restarts: a newer producer of the same name fences
+                this one (FencedError).
+            transactional_id: The same identity under Kafka's name. Transactions need neither.
+            linger: Seconds that a record waits for others to share its commit.
+            batch_bytes: Commit without lingering once this many bytes wait.
+            max_pending_bytes: `send` waits while this many bytes are not yet durable.
+            partitioner: "murmur2", as in Kafka: by the key, and records without key a batch at a
+                time to each partition in turn. Or a function `(topic, key, partitions) -> int`.
+            durability: As in `open`, for this producer only.
         """
         if durability is not None:
             check_choice("durability", durability, DURABILITIES)
@@ -245,7 +267,7 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
             partitioner=partitioner,
             durable=durable,
         )
-        self.log.refresh()  # a closed store has no producers
+        self.log.refresh()  # ClosedError for a closed store
         producer = Producer(self.log, settings)
         self._handles.add(producer)
         if self._maintenance is not None:
@@ -259,11 +281,15 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         retention: float | timedelta | None = None,
         retention_bytes: int | None = None,
     ) -> KeyedQueues:
-        """The light queues that are the keys of a topic, which is made unless it is there.
+        """Open the light queues that are the keys of one topic, which is made when missing.
 
-        Their messages are kept for `retention` seconds, and `retention_bytes` of all queues, at
-        least; KmqWarning when the topic is there and keeps them otherwise (`alter_topic` changes
-        it). InvalidRequestError when it was made without queues.
+        Args:
+            name: The topic.
+            retention: Messages are kept at least this long (seconds or timedelta).
+            retention_bytes: At least this many bytes are kept, of all queues together.
+
+        KmqWarning when the topic exists and keeps its messages otherwise (`alter_topic` changes
+        that). InvalidRequestError when the topic was made without keyed queues.
         """
         from kmq_spark.client.keyed_queues import KeyedQueues, SharedQueues
         from kmq_storage.keyed.topic import ensure_keyed_topic
@@ -287,12 +313,22 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         session_timeout: float | timedelta = 45.0,
         assignor: str = "range",
     ) -> Consumer:
-        """A consumer, alone or as a member of a group, whose members share the partitions.
+        """Open a consumer: alone, or as a member of a group, whose members share the partitions.
 
-        One that makes no call for `max_poll_interval` seconds, or whose process shows no life for
-        `session_timeout`, loses its partitions to the others. The partitions of a member with a
-        `name` wait for the next one of that name for `session_timeout`. `assignor`: `range`,
-        `roundrobin` or `sticky`, the same for all members.
+        Args:
+            group: The group. Without one, the consumer reads all partitions and can't commit.
+            topics: Topics to subscribe to; else call `subscribe` or `assign`.
+            pattern: A regular expression instead: every topic in whose name it is found.
+            name: Static membership. Over a restart, the partitions of this member wait up to
+                `session_timeout` for the next one of its name. A newer member fences the older one.
+            auto_offset_reset: Where to begin without a committed offset, or when records were
+                trimmed before they were read: "earliest", "latest" or "none" (raise).
+            auto_commit: Commit what was handed out at the next call, and at a clean close.
+            max_poll_interval: A member that makes no call for this many seconds loses its
+                partitions to the others.
+            session_timeout: A member whose process shows no sign of life for this many seconds
+                loses them, too.
+            assignor: "range", "roundrobin" or "sticky", the same for all members.
         """
         check_choice("assignor", assignor, _ASSIGNORS)
         settings = ConsumerSettings(
@@ -307,7 +343,7 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
         topics = checked_topics(topics)
         state = self.log.refresh()
         if topics is not None or pattern is not None:
-            subscription_of(state, topics, pattern)  # refused before a group is joined
+            subscription_of(state, topics, pattern)  # refuse a bad one before joining a group
         consumer = Consumer(self.log, settings)
         try:
             if topics is not None or pattern is not None:
@@ -323,17 +359,17 @@ class Store(Resource, OpensOrderly, StoreQueues, Finding, Upkeep):
     # --- lifetime -----------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every producer (committing what it holds) and consumer, and the store."""
+        """Close the store with its producers, which commit what they hold, and its consumers."""
         self.__exit__(None, None, None)
 
     def _check_open(self) -> None:
         self.log.check_open()
 
     def __exit__(self, *raised: object) -> None:
-        with ExitStack() as closing:  # one that fails leaves none open
-            if self._maintenance is not None:  # the last: a closed log ends what it is at
+        with ExitStack() as closing:  # a handle that fails to close leaves no other open
+            if self._maintenance is not None:  # closed last: the closed log ends its step
                 closing.callback(self._maintenance.close)
             closing.callback(self.log.close)
             for handle in list(self._handles):
-                # Told of the exception: a consumer commits only after none.
+                # With the exception: a consumer commits only when there is none.
                 closing.callback(handle.__exit__, *raised)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a store can do with queues: make, bind and delete them, and open one to receive."""
+"""The calls of a store that concern queues: make, bind and delete them, and open one to receive."""
 
 from __future__ import annotations
 
@@ -39,14 +39,25 @@ class StoreQueues:
         uniq_window: float | timedelta = 120.0,
         exist_ok: bool = True,
     ) -> QueueInfo:
-        """Make a queue that reads these topics in full; one that exists is kept with its data.
+        """Create a queue; a queue that exists is kept as it is, with its records.
 
-        Times in seconds: `lock_timeout` is how long a receiver holds a record, `backoff` what
-        `nack` waits, by the number of deliveries. After `max_deliveries` (None: never) a record
-        goes to the queue `dead_letter`, or `<name>.dlq`. `order`: `none`, `key` (nobody else gets
-        records of a key while somebody holds one) or `strict` (nor any other). `capacity`:
-        unfinished records when no more may be sent to it. AlreadyExistsError with
-        `exist_ok=False`, KmqWarning for other settings.
+        Args:
+            name: 1 to 244 characters of `A-Z a-z 0-9 . _ % -`.
+            topics: Topics that it reads, from their first record on. `bind_queue` adds others.
+            lock_timeout: Seconds that a receiver holds a record, unless it answers or extends that.
+            max_deliveries: A record that was handed out this many times without success becomes a
+                dead letter. None: never.
+            backoff: Seconds until a record comes again after `nack`, by the number of its
+                deliveries. The last value holds for all further ones.
+            order: "none". "key": nobody else gets records of a key while a receiver holds one of
+                it. "strict": nobody else gets any record meanwhile.
+            dead_letter: The queue for dead letters. None: `<name>.dlq`, made on first use.
+            capacity: Nothing more may be sent to the queue (QueueFullError) while it has this many
+                unfinished records. None: no limit.
+            uniq_window: Seconds in which a second record with the same `uniq` is not stored.
+            exist_ok: With False, a queue that exists is AlreadyExistsError.
+
+        A queue that exists with other settings, or isn't bound to these topics, gives a KmqWarning.
         """
         settings = {
             "lock_timeout": lock_timeout,
@@ -71,12 +82,20 @@ class StoreQueues:
         filter: str | None = None,  # noqa: A002 - the name users type
         tags: str | None = None,
     ) -> None:
-        """Have a queue read topics too: from `earliest`, `latest` or an instant on.
+        """Have a queue read more topics, or change the filter of topics that it reads.
 
-        `filter`: an expression on properties (`=, <>, <, <=, >, >=, in (...), is null, and, or,
-        not`, text in single quotes); what it refuses never enters the queue. `tags`: only records
-        whose property `tag` is one of these, `a || b` (`*`: all records); a filter counts beside
-        it. Binding a topic again changes both from then on.
+        Args:
+            name: The queue.
+            topics: One topic, or several.
+            start: "earliest", "latest" or a datetime with a time zone. A topic that the queue reads
+                already goes on where it is.
+            filter: An expression on properties; a record for which it isn't true never enters the
+                queue. It has `=, <>, <, <=, >, >=, in (...), is null, and, or, not`, and text in
+                single quotes.
+            tags: RocketMQ's short form: only records whose property `tag` is one of `a || b`. "*"
+                lets all in. With a filter, both must hold.
+
+        Binding a topic again replaces its filter and tags, from then on.
         """
         if isinstance(start, str) and start not in ("earliest", "latest"):
             raise InvalidRequestError(
@@ -87,7 +106,7 @@ class StoreQueues:
         queues.bind_queue(self.log, name, checked_names(topics), since, filter=wanted)
 
     def unbind_queue(self, name: str, topics: Iterable[str] | str) -> None:
-        """Have a queue read topics no more; what it had not finished of them it gives up."""
+        """Have a queue stop reading these topics; it gives up their unfinished records."""
         queues.unbind_queue(self.log, name, checked_names(topics))
 
     def delete_queue(self, name: str) -> None:
@@ -95,7 +114,10 @@ class StoreQueues:
         queues.delete_queue(self.log, name)
 
     def queues(self) -> list[QueueInfo]:
-        """Every queue, by name; KmqWarning when damage may hide some of what was done to them."""
+        """Describe every queue, sorted by name.
+
+        KmqWarning when damage to the log may hide some of what was done to them.
+        """
         for each in list(self._handles):
             if isinstance(each, Queue):
                 each._ahead.settle()
@@ -104,10 +126,11 @@ class StoreQueues:
         return found
 
     def queue(self, name: str, *, prefetch: int = 1983) -> Queue:
-        """A queue to receive from; NotFoundError when there is none of this name.
+        """Open a queue to receive from it; NotFoundError when there is none of this name.
 
-        `prefetch`: who calls `receive` again and again holds up to so many records ahead (with
-        `durability="os"`, on a disk, in queues without order and capacity); 1 for none.
+        `prefetch`: a receiver that calls `receive` again and again holds up to this many records
+        ahead, which makes it fast. That takes `durability="os"`, a store on a disk, and a queue
+        without order and capacity. 1 holds nothing ahead.
         """
         queue = Queue(self.log, name, prefetch)
         self._handles.add(queue)

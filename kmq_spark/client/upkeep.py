@@ -1,4 +1,4 @@
-"""The calls of a store that keep it tidy and whole."""
+"""The calls of a store that maintain its files, and that find and repair damage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kmq_spark.client.reading import trim_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
 
-if TYPE_CHECKING:  # each call imports what it does, for few programs call any of them
+if TYPE_CHECKING:  # each call imports what it needs: few programs call any of them
     from kmq_storage.integrity.report import Report
     from kmq_storage.log.state import StoreState
     from kmq_storage.maintenance.reports import (
@@ -27,12 +27,15 @@ if TYPE_CHECKING:  # each call imports what it does, for few programs call any o
 
 
 class Upkeep:
-    """What a store does for its files: safe at any moment beside all readers and writers."""
+    """The maintenance of a store; each call is safe beside any readers and writers."""
 
     log: CommitLog
 
     def seal(self) -> SealReport:
-        """Move every record from the commit log into segments; producers' stores do it in time."""
+        """Move all records from the commit log into segments.
+
+        Stores with a producer do this in the background when it is due.
+        """
         from kmq_storage import limits
         from kmq_storage.maintenance.seal import plan_seal, seal
 
@@ -42,49 +45,55 @@ class Upkeep:
         return planning(self.log, sealed)
 
     def checkpoint(self) -> CheckpointReport:
-        """Write the manifest of what is there now, so that opening goes on from here."""
+        """Write the manifest of the present state, from which the next opening goes on."""
         from kmq_storage.maintenance.checkpointing import checkpoint
 
         return checkpoint(self.log)
 
     def trim(self, topic: str, before: Mapping[int, int] | datetime) -> TrimReport:
-        """Give up the records before `{partition: offset}` or an instant.
+        """Give up the records of a topic before an offset or an instant, for good.
 
-        Below the start nothing happens; beyond the end is OffsetOutOfRangeError.
+        `before`: `{partition: offset}`, or a datetime with a time zone. A partition whose start is
+        there already stays as it is. OffsetOutOfRangeError for an offset beyond the end.
         """
         from kmq_storage.maintenance.trim import trim_topic
 
         report = trim_topic(self.log, topic, lambda found: trim_offsets(self.log, found, before))
-        self.log.refresh()  # who reads by this handle knows it, too
+        self.log.refresh()  # so that this handle sees it at once
         return report
 
     def compact(self, topic: str) -> CompactReport:
-        """Rewrite a topic's segments into fewer; with `cleanup="compact"` without old values.
+        """Seal a topic, and rewrite its segments into fewer.
 
-        Of keyed queues without those that were deleted. Both are sealed first.
+        With `cleanup="compact"` this drops records that a newer one of their key replaced; of keyed
+        queues, the messages of deleted queues.
         """
         from kmq_storage.maintenance.compact import compact_topic
 
         return compact_topic(self.log, topic)
 
     def collect(self, *, grace: float | timedelta = 900.0) -> CollectReport:
-        """Delete files that nothing refers to, and that nobody found within `grace` seconds."""
+        """Delete files that nothing has referred to for `grace` seconds."""
         from kmq_storage.maintenance.collect import collect
 
         return collect(self.log, grace=checked_seconds("grace", grace))
 
     def maintain(self, *, grace: float | timedelta = 900.0) -> MaintainReport:
-        """Do what is due: trim by retention, seal, compact, checkpoint, collect."""
+        """Do the maintenance that is due: trim by retention, seal, compact, checkpoint, collect.
+
+        `grace`: as for `collect`, in seconds.
+        """
         from kmq_storage.maintenance.maintain import maintain
 
         return maintain(self.log, grace=checked_seconds("grace", grace))
 
     def pin(self, seconds: float | timedelta) -> AbstractContextManager[None]:
-        """Keep every file of what is there now, for a long reader, during a `with` block.
+        """Keep every present file of the store during a `with` block, for a long reader.
 
-        At most for so many seconds, should this process die. Offsets that are trimmed meanwhile
-        can't be asked for anew, but what was found before can be read to its end. A pin is a file
-        in the store: IllegalStateError where that was opened read-only.
+        The pin ends with the block, and after `seconds` at the latest, should this process die.
+        Records that are trimmed meanwhile can't be asked for anew, but a read that began before
+        goes on to its end. A pin is a file in the store, so a read-only store refuses it
+        (IllegalStateError).
         """
         from kmq_storage.log.disk_errors import check_writable
         from kmq_storage.maintenance.pins import pinned
@@ -94,25 +103,27 @@ class Upkeep:
         return pinned(self.log, lsn, checked_stored_seconds("seconds", seconds, above=0))
 
     def stats(self) -> StoreStats:
-        """Bytes and files by kind, garbage, and how often a byte was written."""
+        """Return bytes and files by kind, garbage, and how often a byte was written."""
         from kmq_storage.maintenance.stats import store_stats
 
         return store_stats(self.log)
 
     def verify(self, deep: bool = False) -> Report:
-        """Look for damage: at what names, lengths and manifest say, and with `deep` at every byte.
+        """Look for damage, and report it; nothing is changed.
 
-        Changes nothing and may take place at any time; records are read a batch at a time.
+        By default file names, lengths and the manifest are checked; with `deep` every byte. It may
+        run beside readers and writers, and needs memory for one record batch at a time.
         """
         from kmq_storage.integrity.verify import verify
 
         return verify(self.log, deep=checked_flag("deep", deep))
 
     def repair(self, *, drop_damaged: bool = False) -> Report:
-        """Make the store whole again, losing nothing; the report says what is damaged still.
+        """Repair the store without losing a record; the report names what is still damaged.
 
-        With `drop_damaged` what can't be read is cut out for good: readers get DataLossError with
-        the range, and all else goes on. Try it on a copy first.
+        `drop_damaged`: also cut out, for good, what can't be read. Readers of the range get
+        DataLossError that names it, and everything else can be read. Try this on a copy of the
+        store first.
         """
         from kmq_storage.integrity.repair import repair
 

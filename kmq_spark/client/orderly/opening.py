@@ -1,4 +1,4 @@
-"""What a store offers of orderly consumption."""
+"""The call of a store that opens an orderly consumer."""
 
 from __future__ import annotations
 
@@ -34,13 +34,22 @@ class OpensOrderly:
         consume_batch_max_size: int = 1,
         auto_commit: bool = True,
     ) -> OrderlyConsumer:
-        """A member of a group that calls `listener(records, context)`, in order per partition.
+        """Open a group member that calls `listener(records, context)`, in order per partition.
 
-        What it answers, an OrderlyStatus, decides how its partition goes on; one that raises, or
-        answers anything else, suspends. Suspended records come again `max_reconsume_times` times
-        (-1: without end) after `suspend_current_queue_time` seconds; then they go to topic
-        `%DLQ%<group>`, are passed over ("skip") or still come again ("block"). Without
-        `auto_commit` nothing is committed but by COMMIT.
+        The rules are those of RocketMQ's orderly consumer. The listener returns an `OrderlyStatus`,
+        which decides how its partition goes on. A listener that raises, or returns anything else,
+        suspends the partition. Start it with a `with` block or `start()`.
+
+        Args:
+            group: The group.
+            topics: The topics that it reads.
+            listener: A function of a list of records and an `OrderlyContext`.
+            max_reconsume_times: How often suspended records are handed out again; -1: without end.
+            when_exhausted: What then becomes of them: "dead_letter" moves them to topic
+                `%DLQ%<group>`, "skip" passes over them, "block" hands them out for ever.
+            suspend_current_queue_time: Seconds until suspended records come again.
+            consume_batch_max_size: The most records of one call.
+            auto_commit: With False, only the answer COMMIT commits.
         """
         # Loaded when it is used, for a quick import.
         from kmq_spark.client.orderly.consumer import OrderlyConsumer
