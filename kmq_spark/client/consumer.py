@@ -1,4 +1,4 @@
-"""The consumer: records one by one, in lists or as Arrow; alone or as a group's member."""
+"""The consumer: records one by one, in lists or as Arrow; alone or as a member of a group."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import logging
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 import pyarrow as pa
 
 from kmq_spark.client.arguments import (
-    check_choice,
     checked_count,
     checked_offset,
     checked_offsets,
@@ -20,6 +19,7 @@ from kmq_spark.client.arguments import (
     checked_timeout,
 )
 from kmq_spark.client.assignment import Assignment
+from kmq_spark.client.consumer_settings import ConsumerSettings, member_of
 from kmq_spark.client.group_member import GroupMember, Offsets
 from kmq_spark.client.hand import Hand, Taken
 from kmq_spark.client.member_watch import MemberWatch
@@ -37,7 +37,7 @@ from kmq_spark.client.subscription import (
 )
 from kmq_spark.client.taking import Taking
 from kmq_spark.client.values import to_timestamp
-from kmq_spark.errors import ClosedError, FencedError, IllegalStateError, InvalidRequestError
+from kmq_spark.errors import ClosedError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.groups import check_offsets
 from kmq_storage.log.commit_log import CommitLog
@@ -45,37 +45,19 @@ from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition
-from kmq_storage.membership import MemberSettings
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.topics import first_offset_since
 
 _LOGGER = logging.getLogger(__name__)
-_RESETS = ("earliest", "latest", "none")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSettings:
-    """The options of a consumer."""
-
-    group: str | None = None
-    name: str | None = None
-    auto_offset_reset: str = "earliest"
-    auto_commit: bool = False
-    #: Seconds.
-    max_poll_interval: float = 300.0
-    session_timeout: float = 45.0
-    assignor: str = "range"
-
-    def __post_init__(self) -> None:
-        check_choice("auto_offset_reset", self.auto_offset_reset, _RESETS)
-        if self.auto_commit and self.group is None:
-            raise InvalidRequestError("auto_commit needs a group", option="auto_commit")
 
 
 class Consumer(OneThread):
-    """Reads topics; one thread at a time, others get IllegalStateError (`close` excepted).
+    """Reads topics, alone or as a member of a group; offsets mean "next to read".
 
-    A group's member starts at the group's committed offsets. Offsets mean "next to read".
+    A member begins at the committed offsets of its group. Records of one partition come in offset
+    order. A consumer is used by one thread at a time; a call of another thread is
+    IllegalStateError, except `close`. It is a context manager, and an iterator over records until
+    it is closed.
     """
 
     def __init__(self, log: CommitLog, settings: ConsumerSettings) -> None:
@@ -83,11 +65,11 @@ class Consumer(OneThread):
         self._log = log
         self._auto_commit = settings.auto_commit
         self._auto_committed: dict[TopicPartition, int] = {}
-        #: The last timeout of `poll` that was found to be one.
+        #: The last timeout of `poll` that was checked.
         self._asked: object = 0.0
-        #: True in a forked child, for a group's member.
+        #: Whether this is a member that belongs to the parent of this forked process.
         self._parents = False
-        self._member = member = _member_of(log, settings)
+        self._member = member = member_of(log, settings)
         self._assignment = Assignment(
             log,
             settings.auto_offset_reset,
@@ -107,7 +89,7 @@ class Consumer(OneThread):
         return f"Consumer({None if self._member is None else self._member.group!r})"
 
     def after_fork_in_child(self) -> None:
-        """A group's member stays the parent's; others go on by themselves."""
+        """A member of a group stays the parent's; a consumer without group goes on by itself."""
         self._busy, self._inside = threading.Lock(), 0
         if self._member is not None:
             self._parents = True
@@ -125,10 +107,22 @@ class Consumer(OneThread):
         on_revoke: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Read topics by name, or every topic in whose name the pattern is found, later ones too.
+        """Read these topics, or every topic in whose name the pattern is found.
 
-        NotFoundError for an unknown topic. The callbacks get `{topic: [partitions]}`, and may ask
-        for positions, seek, pause and commit; `on_revoke` also when the consumer is closed.
+        A pattern also finds topics that are made later. Topics that a consumer read before, and
+        that are not named, are given up.
+
+        Args:
+            topics: One topic, or several; NotFoundError for an unknown one.
+            pattern: A regular expression instead. It is searched anywhere in a name, unless
+                anchored.
+            on_assign: Called with `{topic: [partition, ...]}` that are read from now on.
+            on_revoke: Called before partitions are given away, also by `close`; it may commit.
+            on_lost: Called for partitions that were taken from this member, which was taken for
+                dead.
+
+        Callbacks run in the thread that calls the consumer. They may ask for positions, seek, pause
+        and commit; what they raise is raised by the call.
         """
         wanted = subscription_of(self._log.refresh(), topics, pattern)
         self._assignment.follow(
@@ -137,46 +131,53 @@ class Consumer(OneThread):
 
     @alone
     def assign(self, partitions: Partitions) -> None:
-        """Read exactly these partitions."""
+        """Read exactly these partitions: `{topic: [partition, ...]}`.
+
+        In a group they belong to this member, and the other members share the rest.
+        """
         self._assignment.follow(assignment_of(self._log.refresh(), partitions))
 
     @alone
     def unsubscribe(self) -> None:
-        """Read nothing."""
+        """Read nothing more; a member gives its partitions to the others."""
         self._assignment.follow(Subscription())
 
     @alone_or_called_back
     def assignment(self) -> dict[str, list[int]]:
-        """The partitions that are read now, per topic."""
+        """Return the partitions that are read now: `{topic: [partition, ...]}`."""
         self._assignment.refresh()
         return by_topic(self._assignment.partitions())
 
     # --- records ------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = 0.0) -> Record | None:
-        """The next record, or None when there is none within `timeout` seconds."""
+        """Return the next record, or None when none comes within `timeout` seconds."""
         if self._busy.locked():
             self._check_free()
         if timeout is not self._asked:
             checked_timeout(timeout)
-            self._asked = timeout  # so that the next call need not look
+            self._asked = timeout  # so that the next call need not check it
         hand = self._holding.hand
         taken = hand.taken
         if taken < hand.size and not self._auto_commit:
             record = hand.records[taken]
-            hand.taken = taken + 1  # and returned, without a call that could be interrupted
+            hand.taken = taken + 1  # and returned: no call in between could be interrupted
             return record
         records = self._take_records(1, timeout).hand_out()
         return records[0] if records else None
 
     def consume(self, max_records: int = 500, timeout: float | None = 1.0) -> list[Record]:
-        """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
+        """Return at most `max_records` records that are there.
+
+        Waits up to `timeout` seconds for the first (None: for ever); then the list is empty.
+        """
         return self._take_records(max_records, timeout).hand_out()
 
     def consume_arrow(self, max_rows: int = 65_536, timeout: float | None = 1.0) -> pa.Table | None:
-        """The same as one table with the columns of `Store.read`, or None when nothing came.
+        """Return at most `max_rows` records as a table; None when none come in `timeout` seconds.
 
-        InvalidRequestError over topics of different schemas.
+        The table has the columns of `Store.read`. InvalidRequestError when the topics that are read
+        have different schemas.
         """
         return self._take_table(max_rows, timeout).hand_out()
 
@@ -201,7 +202,10 @@ class Consumer(OneThread):
         return taken
 
     def __iter__(self) -> Iterator[Record]:
-        """Records as they come, until the consumer is closed."""
+        """Yield records as they come, until the consumer is closed.
+
+        IllegalStateError for a consumer without topics, which would wait for ever.
+        """
         if not self._closed:
             self._assignment.check_wanted()
         while True:
@@ -219,14 +223,20 @@ class Consumer(OneThread):
 
     @alone_or_called_back
     def position(self) -> dict[str, dict[int, int]]:
-        """The next offset that each partition hands out."""
+        """Return the next offset that each partition hands out: `{topic: {partition: offset}}`."""
         return self._assignment.current_positions()
 
     @alone_or_called_back
     def commit(self, offsets: Offsets | None = None) -> None:
         """Commit the positions of everything handed out, or the given offsets, for the group.
 
-        OffsetOutOfRangeError outside the log, FencedError when the group moved on.
+        Args:
+            offsets: `{topic: {partition: next offset to read}}`.
+
+        Raises:
+            OffsetOutOfRangeError: An offset lies outside the log.
+            FencedError: Partitions went to another member, which gets these records again.
+            IllegalStateError: The consumer has no group.
         """
         given = None if offsets is None else checked_offsets(offsets)
         self._commit(given)
@@ -238,17 +248,17 @@ class Consumer(OneThread):
             if self._uncommitted.was_robbed and not told:
                 raise self._uncommitted.fenced()
             offsets = self._assignment.uncommitted_positions(state)
-            self._uncommitted.gone.clear()  # who commits by itself lets records come again
+            self._uncommitted.gone.clear()  # the caller commits what is left: others come again
         try:
             self._assignment.check_topics(state, offsets)
             member.commit(state, offsets, durable=durable)
         except FencedError:
-            self._taking.call_in()  # the next one looks what is its own now
+            self._taking.call_in()  # the next call looks which partitions are its own
             raise
 
     @alone_or_called_back
     def _offsets_to_commit(self, offsets: Offsets | None = None) -> tuple[GroupOffsetsEntry, ...]:
-        """Positions, or the given offsets, for a transaction to commit them as this member."""
+        """Return entries that commit positions, or given offsets, in a transaction."""
         if self._auto_commit:
             raise IllegalStateError(
                 "this consumer commits by itself (auto_commit), whatever becomes of a transaction; "
@@ -267,13 +277,19 @@ class Consumer(OneThread):
 
     @alone_or_called_back
     def committed(self) -> dict[str, dict[int, int]]:
-        """What the group committed, for the partitions that are read now."""
+        """Return the group's committed offsets for the partitions that are read now.
+
+        `{topic: {partition: offset}}`; a partition without a commit is left out.
+        """
         member, state = self._in_group(), self._assignment.refresh()
         return member.committed(state, by_topic(self._assignment.partitions()))
 
     @alone_or_called_back
     def lag(self) -> dict[str, dict[int, int]]:
-        """How many records each partition still has to hand out; KmqWarning at a damaged end."""
+        """Return how many records each partition still has to hand out: `{topic: {partition: n}}`.
+
+        KmqWarning when damage to the log may hide more.
+        """
         state, positions = self._assignment.refresh(), self._assignment.positions()
         warn_of_doubtful_ends(state, map(state.topic, positions), depth=2)
         return {
@@ -283,27 +299,33 @@ class Consumer(OneThread):
 
     @alone_or_called_back
     def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on with this offset; OffsetOutOfRangeError outside the log."""
+        """Continue with this offset of a partition; OffsetOutOfRangeError outside the log.
+
+        Nothing is committed by it. IllegalStateError for a partition that isn't read.
+        """
         state = self._assignment.refresh()
-        state.topic(topic)  # what can't be a name among them
+        state.topic(topic)  # NotFoundError, also for what can't be a name
         check_offsets(state, {topic: {checked_partition(partition): checked_offset(offset)}})
         self._assignment.seek(lambda _: offset, {topic: [partition]})
 
     @alone_or_called_back
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
-        """Go on with the first record of these partitions, or of all."""
+        """Continue with the first record of these partitions, or of all that are read."""
         state = self._assignment.refresh()
         self._assignment.seek(lambda each: _part(state, each).first, partitions)
 
     @alone_or_called_back
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
-        """Go on with what comes from now on in these partitions, or in all."""
+        """Skip what is there, in these partitions or in all that are read."""
         state = self._assignment.refresh()
         self._assignment.seek(lambda each: _part(state, each).end, partitions)
 
     @alone_or_called_back
     def seek_to_time(self, when: datetime) -> None:
-        """Go on with the first record at or after an instant; at the end where there is none."""
+        """Continue with the first record at or after `when` in each partition, or at its end.
+
+        `when` is a datetime with a time zone.
+        """
         instant = to_timestamp(when, "when")
         state = self._assignment.refresh()
         reader = ChunkReader(self._log.files)
@@ -316,13 +338,13 @@ class Consumer(OneThread):
 
     @alone_or_called_back
     def pause(self, partitions: Partitions | None = None) -> None:
-        """Hand out nothing of these partitions, or of all, until `resume`."""
+        """Hand out nothing of these partitions, or of all that are read, until `resume`."""
         self._assignment.refresh()
         self._assignment.pause(partitions)
 
     @alone_or_called_back
     def resume(self, partitions: Partitions | None = None) -> None:
-        """Go on with paused partitions, or with all."""
+        """Continue with paused partitions: these, or all."""
         self._assignment.refresh()
         self._assignment.resume(partitions)
 
@@ -334,13 +356,16 @@ class Consumer(OneThread):
         self._taking.go_back()
         if self._auto_commit and self._assignment.places() != self._auto_committed:
             try:
-                self._commit(durable=False)  # nobody is told; the next sync takes it along
+                self._commit(durable=False)  # nobody waits for it: the next sync makes it durable
             except FencedError as lost:
                 _LOGGER.warning("what was handed out may come again: %s", lost)
             self._auto_committed = self._assignment.places()
 
     def close(self) -> None:
-        """Leave the group and end; from any thread, again is no error."""
+        """Leave the group and close; from any thread, and a second call does nothing.
+
+        With `auto_commit` this commits what was handed out.
+        """
         self.__exit__(None, None, None)
 
     def _calls_back(self) -> bool:
@@ -363,16 +388,6 @@ class Consumer(OneThread):
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._parents:
             self._close(commit=self._auto_commit and error is None)
-
-
-def _member_of(log: CommitLog, settings: ConsumerSettings) -> GroupMember | None:
-    if settings.group is None:
-        return None
-    name = settings.name
-    if name is None:
-        name = f"member-{log.environment.new_uuid().hex[:12]}"
-    facts = (settings.name is not None, settings.assignor, settings.session_timeout)
-    return GroupMember(log, settings.group, MemberSettings(name, *facts))
 
 
 def _part(state: StoreState, each: TopicPartition) -> Partition:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import closing, suppress
+from contextlib import suppress
 from datetime import timedelta
 from functools import cached_property
 from itertools import chain
 from operator import itemgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,114 +23,25 @@ from kmq_spark.client.keyed_batches import (
     column_of,
 )
 from kmq_spark.client.keyed_receiving import (
-    GroupReceiver,
     KeyedDelivery,
     checked_deliveries,
 )
+from kmq_spark.client.keyed_shared import SharedQueues
 from kmq_spark.client.keyed_values import message_bytes, queue_name, texts_of
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.resource import Resource, Stopped
 from kmq_spark.client.send_future import SendFuture
 from kmq_spark.errors import (
     ClosedError,
-    CorruptionError,
     InvalidRequestError,
     NotFoundError,
-    UnavailableError,
 )
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.reading import QueueReader
-from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
-from kmq_storage.objects.fork import reopen_in_child
-
-_Index = TypeVar("_Index")
-
-
-class SharedQueues:
-    """What all handles of one keyed topic in a store have in common."""
-
-    def __init__(
-        self,
-        log: CommitLog,
-        name: str,
-        producer: Callable[[], Producer],
-        again: Callable[[], CommitLog] | None,
-    ) -> None:
-        """`again` opens the log once more, to read, when the store was closed."""
-        self.name = name
-        self._again = again
-        self.reader = QueueReader(log, name)
-        #: None until the first put.
-        self.made: Producer | None = None
-        self._log = log
-        self._new_producer = producer
-        self._receivers: dict[str, GroupReceiver] = {}
-        self._making = threading.Lock()
-        reopen_in_child(self)
-
-    def after_fork_in_child(self) -> None:
-        """Another thread of the parent may have been at it."""
-        self._making = threading.Lock()
-
-    def check_open(self) -> None:
-        """ClosedError once the store was closed."""
-        self._log.check_open()
-
-    def warned(self, found: _Index) -> _Index:
-        """What was found; KmqWarning, to who asked the caller, where damage may hide more."""
-        state = self._log.state
-        warn_of_doubtful_ends(state, filter(None, [state.find_topic(self.name)]), depth=2)
-        return found
-
-    def producer(self) -> Producer:
-        """Made by the first put: who only reads needs none."""
-        with self._making:
-            if self.made is None:
-                self.made = self._new_producer()
-            return self.made
-
-    def told(self, look: Callable[[QueueReader], _Index]) -> _Index:
-        """What a look for indexes finds; errors say that the messages are stored nevertheless."""
-        try:
-            try:
-                return look(self.reader)
-            except ClosedError:
-                if self._again is None:
-                    raise
-                return self._looked_again(look, self._again)
-        except (ClosedError, CorruptionError) as error:
-            raise type(error)(
-                f"the messages are stored, but their indexes can't be told: {error.message}",
-                **error.context,
-            ) from error
-
-    def _looked_again(
-        self, look: Callable[[QueueReader], _Index], again: Callable[[], CommitLog]
-    ) -> _Index:
-        """The same in the store as it is now: an index stays what it is."""
-        try:
-            log = again()
-        except (NotFoundError, UnavailableError) as error:
-            raise ClosedError(f"the store is closed, and not there any more: {error}") from error
-        with closing(log):
-            return look(QueueReader(log, self.name))
-
-    def wake(self) -> None:
-        """Have who waits look whether it is to go on."""
-        self._log.wake_waiters()
-
-    def receiver(self, group: str) -> GroupReceiver:
-        """What receives for a group."""
-        found = self._receivers.get(group) if isinstance(group, str) else None
-        if found is None:
-            found = GroupReceiver(self._log, self.name, self.reader, group)
-            self._receivers[group] = found
-        return found
 
 
 class _Closed:
-    """What stands in a closed handle for all that it needs."""
+    """Stands in for everything that a closed handle needs."""
 
     def __getattr__(self, _name: str) -> Any:
         raise _closed()
@@ -142,10 +52,11 @@ def _closed() -> ClosedError:
 
 
 class KeyedQueues(Resource):
-    """The queues of one keyed topic: each has its messages from index 0 on, without gaps.
+    """The queues of one keyed topic; each has its messages from index 0 on, without gaps.
 
-    The first put makes a queue. Safe for any threads, and for several processes at once. A context
-    manager; whoever closes the store need not close them.
+    The first put to a name makes its queue. Names are text or bytes of 1 to 65,535 bytes; text
+    stands for its UTF-8. Any number of threads and processes may use them at once. Closing the
+    store closes this, too.
     """
 
     def __init__(self, shared: SharedQueues) -> None:
@@ -159,9 +70,9 @@ class KeyedQueues(Resource):
         return self._shared.producer()
 
     def close(self) -> None:
-        """Wait until all that was put is durable, and let go; the store stays open.
+        """Wait until everything that was put is durable, and close this handle.
 
-        A second call does nothing. Other handles of the topic go on.
+        A second call does nothing. The store and other handles of the topic stay open.
         """
         shared = self._shared
         try:
@@ -180,10 +91,11 @@ class KeyedQueues(Resource):
         return isinstance(self._shared, _Closed)
 
     def put(self, queue: str | bytes, message: bytes | str) -> Future[int]:
-        """Append a message to a queue; the future of its index, done when it is durable.
+        """Append a message to a queue; the future gives its index once it is durable.
 
-        Messages of one caller to one queue stay in order. InvalidRequestError for a bad name or
-        message at once, what a `send` may meet through the future.
+        The messages that one thread puts to one queue stay in order. A bad name or message is
+        InvalidRequestError at once; other errors, those of `Producer.send`, come through the
+        future.
         """
         name = queue_name(queue)
         if type(message) is not bytes:
@@ -195,10 +107,10 @@ class KeyedQueues(Resource):
     def put_batch(
         self, queues: Sequence[str | bytes], messages: Sequence[bytes | str]
     ) -> Sequence[int]:
-        """Append messages to queues, all or none, and return when they are durable.
+        """Append messages to queues, all or none; returns their indexes when they are durable.
 
-        The index of each is worked out when it is looked at. Sequences have equal length; errors
-        are raised. A callback of a put can't wait (IllegalStateError): it uses `put`.
+        `queues` and `messages` have equal length. An index is computed when it is looked at. In a
+        callback of a put this would wait for itself (IllegalStateError): use `put` there.
         """
         columns = [column_of("queues", queues), column_of("messages", messages)]
         if len(columns[0]) != len(columns[1]):
@@ -210,7 +122,7 @@ class KeyedQueues(Resource):
     def put_arrow(self, batch: pa.RecordBatch | pa.Table) -> Sequence[int]:
         """Append the messages of a RecordBatch or Table with the columns `queue` and `value`.
 
-        Both are binary or text, without nulls. As `put_batch` else.
+        Both are binary or string, without nulls. All else is as for `put_batch`.
         """
         return self._put_all(batch)
 
@@ -229,10 +141,10 @@ class KeyedQueues(Resource):
         )
 
     def delete(self, *queues: str | bytes) -> None:
-        """End queues with all that was put to them so far, and return when that is durable.
+        """Delete queues with all messages that were put so far; returns when that is durable.
 
-        All or none, by one small commit, however many messages they have. They are unknown then,
-        and a put begins at index 0 again. An unknown queue stays one. Errors are raised.
+        All are deleted or none, by one small commit. A deleted queue is unknown, and a later put to
+        it begins at index 0 again. Deleting an unknown queue changes nothing.
         """
         self._check_open()
         names = [queue_name(queue) for queue in queues]
@@ -241,16 +153,19 @@ class KeyedQueues(Resource):
             self._producer.send_batch(self.name, [None] * len(names), names).result()
 
     def get(self, queue: str | bytes, offset: int, num: int) -> list[bytes]:
-        """The messages of a queue from an index on, at most `num`; none of an unknown queue.
+        """Return at most `num` messages of a queue from index `offset` on; none of an unknown one.
 
-        OffsetOutOfRangeError, which says what the queue has, for an index that is given up. Where
-        a repair cut out what may have been among them, DataLossError, once; call again to go on.
+        Raises:
+            OffsetOutOfRangeError: The message of that index went by retention; the error says what
+                the queue has.
+            DataLossError: A repair cut out messages of the topic that may have been among these. It
+                is raised once; call again to go on.
         """
         found: list[bytes] = self._messages(queue, offset, num).to_pylist()
         return found
 
     def get_arrow(self, queue: str | bytes, offset: int, num: int) -> pa.Table:
-        """The same as a table with the columns `index` (int64) and `value` (binary)."""
+        """Return the same as a table with the columns `index` (int64) and `value` (binary)."""
         values = self._messages(queue, offset, num)
         indexes = number_column(np.fromiter(range(offset, offset + len(values)), np.int64))
         return pa.table({"index": indexes, "value": values})
@@ -258,10 +173,11 @@ class KeyedQueues(Resource):
     def get_many(
         self, queues: Sequence[str | bytes], offsets: int | Sequence[int] | None, num: int
     ) -> pa.Table:
-        """At most `num` messages of each of many queues, from an index on or each from its own.
+        """Return at most `num` messages of each of many queues; much quicker than a `get` for each.
 
-        None is the first that each has. A table with the columns `queue` (binary), `index` and
-        `value`, in the order of `queues`; much quicker than a `get` for each, with its errors.
+        `offsets`: the first index, for all queues or one for each; None: the first that each has.
+        The table has the columns `queue` (binary), `index` (int64) and `value` (binary), in the
+        order of `queues`. Errors are those of `get`.
         """
         names = asked_names(queues)
         firsts = checked_indexes(offsets, len(names))
@@ -274,18 +190,26 @@ class KeyedQueues(Resource):
         return self._reader.messages(queue_name(queue), first, most, telling=True)
 
     def size(self, queue: str | bytes) -> int:
-        """How many messages a queue has now; 0 for an unknown one. KmqWarning at a damaged end."""
+        """Return how many messages a queue has now; 0 for an unknown queue.
+
+        KmqWarning when damage to the log may hide more.
+        """
         return self._shared.warned(self._reader.size(queue_name(queue)))
 
     def span(self, queue: str | bytes) -> tuple[int, int]:
-        """The index of the first message that a queue has now, and the next one that is given.
+        """Return the index of a queue's first message, and the index that the next put will have.
 
-        Both are 0 for an unknown queue; they are equal where all messages went by retention.
+        Both are 0 for an unknown queue, and equal when all messages went by retention. KmqWarning
+        when damage to the log may hide more.
         """
         return self._shared.warned(self._reader.span(queue_name(queue)))
 
     def names(self) -> list[str | bytes]:
-        """The names of all queues with messages, in the order of their bytes; text where UTF-8."""
+        """Return the names of all queues that have messages, in the order of their bytes.
+
+        A name is text where it is UTF-8, else bytes. KmqWarning when damage to the log may hide
+        more.
+        """
         found = self._shared.warned(self._reader.names())
         return list(chain.from_iterable(map(texts_of, found.chunks)))
 
@@ -298,12 +222,16 @@ class KeyedQueues(Resource):
         group: str = "default",
         lock_timeout: float | timedelta = 30.0,
     ) -> list[KeyedDelivery]:
-        """The oldest messages of a queue that its group has not acknowledged and nobody holds.
+        """Receive the oldest messages of a queue that its group neither acknowledged nor holds.
 
-        At most `max_records`, as soon as there are some; none after `timeout` seconds (None
-        waits for ever). Each is held for `lock_timeout` seconds; not answered by then it comes
-        again. Each group gets every message. At most 1,000 of a queue are under way at a time.
-        A group has no % in its name here.
+        Args:
+            queue: The queue.
+            max_records: The most messages; fewer are returned as soon as there are some.
+            timeout: Seconds to wait for the first; then the list is empty. None waits for ever.
+            group: Each group gets every message. Its name has no `%` here.
+            lock_timeout: Seconds that a message is held. Without an answer it then comes again.
+
+        A group has at most 1,000 messages of a queue under way at a time.
         """
         return self._receive(queue, max_records, timeout, group=group, lock_timeout=lock_timeout)
 
@@ -317,7 +245,7 @@ class KeyedQueues(Resource):
         lock_timeout: float | timedelta,
         stopped: Stopped = lambda: False,
     ) -> list[KeyedDelivery]:
-        """The same, and none once a wait was stopped."""
+        """The same; a wait that was stopped ends with no messages."""
         receiver, name = self._shared.receiver(group), queue_name(queue)
 
         def ends() -> bool:
@@ -329,14 +257,14 @@ class KeyedQueues(Resource):
         return found
 
     def _wake(self) -> None:
-        """Have a receive that waits look whether it was stopped."""
+        """Have a waiting receive look whether it was stopped."""
         self._shared.wake()
 
     def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
-        """These are done, of any queues of one group: one delivery or some, all in one commit.
+        """Acknowledge one delivery or several, of any queues of one group, in one commit.
 
-        LeaseExpiredError when one comes too late, InvalidRequestError for one of another topic;
-        then nothing is changed for any of them.
+        LeaseExpiredError when one of them comes too late, InvalidRequestError for one of another
+        topic; then none is acknowledged.
         """
         self._check_open()
         some = checked_deliveries(self.name, deliveries)
@@ -347,13 +275,13 @@ class KeyedQueues(Resource):
             self._shared.receiver(group).ack(some)
 
     def lag(self, queue: str | bytes, *, group: str = "default") -> int:
-        """How many messages of a queue a group has not acknowledged."""
+        """Return how many messages of a queue a group has not acknowledged."""
         return self._shared.warned(self._shared.receiver(group).lag(queue_name(queue)))
 
     def flush(self) -> None:
-        """Return when everything that was put is durable.
+        """Wait until everything that was put is durable.
 
-        IllegalStateError in a callback of one of these puts, which can't wait for the others.
+        IllegalStateError in a callback of a put, which can't wait for the others.
         """
         self._check_open()
         if self._shared.made is not None:
@@ -365,7 +293,7 @@ class KeyedQueues(Resource):
 
 
 class _Put(SendFuture[int]):
-    """The future of a put: that of its send, and what turns its place into an index."""
+    """The future of a put: the future of its send, whose place it turns into an index."""
 
     __slots__ = ()
 
@@ -373,7 +301,7 @@ class _Put(SendFuture[int]):
     _queue: bytes = property(itemgetter(3))  # type: ignore[assignment]
 
     def result(self, timeout: float | None = None) -> int:
-        """The index of the message; raises the send's error, or KmqTimeoutError."""
+        """Return the index of the message; raises the put's error, or KmqTimeoutError."""
         place: Any = super().result(timeout)
         offset, sends = _known(place.offset), self._outcome
         topic_id: bytes = sends.topic_id  # type: ignore[attr-defined]
@@ -381,7 +309,7 @@ class _Put(SendFuture[int]):
 
 
 def _indexes(reader: QueueReader, keys: pa.ChunkedArray, first: int, topic_id: bytes) -> list[int]:
-    """The indexes of messages with these queues that stand from an offset of a topic on."""
+    """Return the indexes of messages for these queues, which stand from offset `first` on."""
     found: list[int] = []
     for some in keys.chunks:
         at = _known(first) + len(found)

@@ -1,7 +1,7 @@
 """Receiving from keyed queues: each message to one receiver at a time, until it is acknowledged.
 
-What a group has done of a queue is its account, a message of another keyed topic. Who changes one
-takes a turn, so of two who read the same account the second reads it again.
+What a group has done of a queue is its account: a message of another keyed topic. A process that
+changes an account takes a turn. Of two that read the same version, the second reads it again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _Given = TypeVar("_Given")
 
 
 class KeyedDelivery:
-    """A message of a keyed queue, held until it is answered or `locked_until` has come.
+    """A message of a keyed queue, held until it is answered or until `locked_until`.
 
     A late answer raises LeaseExpiredError and changes nothing.
     """
@@ -86,16 +86,16 @@ class KeyedDelivery:
         self.locked_until: datetime = to_datetime(until)
 
     def ack(self) -> None:
-        """It is done; nobody of the group gets it again."""
+        """Acknowledge the message: its group never gets it again."""
         self._receiver.ack([self])
 
     def nack(self, delay: float | timedelta = 0.0) -> None:
-        """It failed, and comes again after `delay` seconds."""
+        """Have the message handed out again, after `delay` seconds."""
         after = round(checked_stored_seconds("delay", delay) * 1e6)
         self._receiver.move(self, after, is_held=False)
 
     def extend(self, seconds: float | timedelta) -> None:
-        """It takes longer: it is held until so many seconds from now."""
+        """Hold the message until `seconds` from now."""
         after = round(checked_stored_seconds("seconds", seconds, above=0.0) * 1e6)
         self.locked_until = to_datetime(self._receiver.move(self, after, is_held=True))
 

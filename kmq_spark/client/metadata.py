@@ -1,4 +1,4 @@
-"""Where records went: the results of sends."""
+"""The results of sends: where records are stored."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from kmq_storage.model import to_datetime
 
 
 class RecordMetadata(tuple[Any, ...]):
-    """The place of one record: made of `(topic, partition, offset, timestamp, duplicate)`.
+    """Where one record is stored: `topic`, `partition`, `offset`, `timestamp`, `duplicate`.
 
-    A tuple underneath, as Record is, with name and id of the queue as two more members where
-    there is one; the timestamp is kept in UTC microseconds until it is asked for.
+    It is a tuple underneath, as Record is: the timestamp in UTC microseconds, and name and id of
+    the queue behind it where there is one.
     """
 
     __slots__ = ()
 
-    #: None for a record that was sent to a queue.
+    #: None for a record that was sent to a queue directly.
     topic: str | None = property(itemgetter(0))  # type: ignore[assignment]
     partition: int = property(itemgetter(1))  # type: ignore[assignment]
-    #: -1 when it is stored, but the commit was collected before its producer could be told.
+    #: -1 when the record is stored, but its commit was collected before the offset was known.
     offset: int = property(itemgetter(2))  # type: ignore[assignment]
-    #: Whether the record was there already and this is the first one's place.
+    #: Whether a record with the same `uniq` was there already: this is its place.
     duplicate: bool = property(itemgetter(4))  # type: ignore[assignment]
 
     @property
     def timestamp(self) -> datetime:
-        """When the record was made, UTC."""
+        """The timestamp of the record, in UTC."""
         return to_datetime(self[3])
 
     @property
     def queue(self) -> str | None:
-        """The queue that it was sent to; None for a topic."""
+        """The queue that the record was sent to; None for a topic."""
         return self[5] if len(self) > 5 else None
 
     @property
     def _queue_id(self) -> bytes | None:
-        """Which queue of that name it was; None for a topic."""
+        """The id of that queue: a later queue of its name has another one."""
         return self[6] if len(self) > 6 else None
 
     def __repr__(self) -> str:
@@ -54,10 +54,10 @@ class RecordMetadata(tuple[Any, ...]):
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """The places of the rows of one Arrow batch."""
+    """Where the rows of one Arrow batch are stored."""
 
     #: None for rows that were sent to a queue.
     topic: str | None
     rows: int
-    #: First offset and the one after the last, per partition.
+    #: The first offset and the one after the last: `{partition: (first, end)}`.
     offsets: Mapping[int, tuple[int, int]]

@@ -1,10 +1,10 @@
-"""The producer: hands out futures at once, and commits what waits in a thread of its own."""
+"""The producer: `send` returns a future at once, and a thread of the producer commits."""
 
 from __future__ import annotations
 
 import concurrent.futures.thread  # noqa: F401 - pyarrow's first array needs it: too late at exit
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,6 +12,7 @@ from typing import Any
 
 from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.at_end import at_end, not_at_end
+from kmq_spark.client.batch_columns import all_bytes, by_position, common_length
 from kmq_spark.client.commits import Commits
 from kmq_spark.client.committer import Committer
 from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
@@ -61,7 +62,7 @@ class ProducerSettings:
 
 
 def identity(name: str | None, transactional_id: str | None) -> str | None:
-    """What a producer is called, which two words may say."""
+    """Return the identity of a producer, which may be given under either name."""
     given = {check_name("producer", each) for each in (name, transactional_id) if each is not None}
     if len(given) > 1:
         raise InvalidRequestError(
@@ -72,10 +73,10 @@ def identity(name: str | None, transactional_id: str | None) -> str | None:
 
 
 class Producer(Resource, Transactional):
-    """Sends records to topics; safe for any number of threads.
+    """Sends records to topics and queues; safe for any number of threads.
 
-    Per topic, records are stored in the order of the calls. A closed producer raises
-    ClosedError; closing flushes.
+    The records that a producer sends to one topic are stored in the order of the calls. A producer
+    is a context manager, and closing it flushes; a closed producer raises ClosedError.
     """
 
     def __init__(self, log: CommitLog, settings: ProducerSettings) -> None:
@@ -111,7 +112,7 @@ class Producer(Resource, Transactional):
         return f"Producer({self._log.files.url!r})"
 
     def after_fork_in_child(self) -> None:
-        """Start empty in the child: what waits, and a transactional id, is the parent's."""
+        """Start empty in the child: pending records and a transactional id stay the parent's."""
         if self._closed:
             return
         self._open(None)
@@ -132,15 +133,26 @@ class Producer(Resource, Transactional):
         uniq: str | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Future[RecordMetadata]:
-        """Send one record (value None is a tombstone) and return the future of its place.
+        """Send one record; the future gives its place once it is durable.
 
-        The value is bytes or text, for a typed topic a dict or dataclass with its columns.
-        Waits while `max_pending_bytes` are pending. InvalidRequestError for wrong types and
-        ClosedError come at once; NotFoundError, InvalidRequestError (too large, no such
-        partition), QueueFullError, FencedError and UnavailableError come through the future
-        and `on_delivery(error, metadata)`, which runs in the producer's thread and must not
-        wait for another send. Within the topic's `uniq_window` a second record with the same
-        `uniq` is not stored: its metadata is the first one's place, with `duplicate=True`.
+        Args:
+            topic: The topic.
+            value: Bytes or text; for a typed topic a dict or dataclass with its columns. None is a
+                tombstone.
+            key: Bytes or text; records of one key go to one partition.
+            headers: A mapping or pairs of name and value (bytes, text or None).
+            properties: A mapping of names to int (64 bit), float, text, bytes or bool.
+            partition: The partition, in place of the partitioner's choice.
+            timestamp: A datetime with a time zone; by default now.
+            uniq: Text that names the record. A second one of the same `uniq` within the topic's
+                `uniq_window` isn't stored: its metadata has the first one's place and
+                `duplicate=True`.
+            on_delivery: Called as `on_delivery(error, metadata)` in the producer's thread, where it
+                must not wait for another send.
+
+        Waits while `max_pending_bytes` are pending. Raises at once: InvalidRequestError (a wrong
+        type), ClosedError. Through the future and `on_delivery`: NotFoundError, InvalidRequestError
+        (too large, no such partition), QueueFullError, FencedError, UnavailableError.
         """
         if type(value) is not bytes:
             value = value_of(self._log, topic, value, key)
@@ -186,20 +198,22 @@ class Producer(Resource, Transactional):
         partition: int | None = None,
         timestamps: Sequence[datetime | None] | None = None,
     ) -> Future[list[RecordMetadata]]:
-        """Send records as one unit: all of them are stored, or none.
+        """Send several records as one unit: all of them are stored, or none.
 
-        Sequences have equal length; errors as for `send`.
+        `values` and each of `keys`, `headers`, `properties`, `timestamps` that is given are
+        sequences with an element per record. Elements and errors are those of `send`. The future
+        gives a list of RecordMetadata.
         """
         check_name("topic", topic)
-        count = _common_length(
+        count = common_length(
             values, keys=keys, headers=headers, properties=properties, timestamps=timestamps
         )
         values, keys, headers, properties, timestamps = (
-            _by_position(column) for column in (values, keys, headers, properties, timestamps)
+            by_position(column) for column in (values, keys, headers, properties, timestamps)
         )
         batch = BatchSend(topic, self._pending.expedite)
         batch.values = self._all_values(topic, values, keys)
-        batch.keys = _all_bytes("key", keys) if keys is not None else [None] * count
+        batch.keys = all_bytes("key", keys) if keys is not None else [None] * count
         batch.times = [self._log.environment.now_ns()] * count
         if any(each is not None for each in (headers, properties, partition, timestamps)):
             batch.extras = {
@@ -217,12 +231,16 @@ class Producer(Resource, Transactional):
     def send_arrow(
         self, topic: str, data: Any, *, partition: int | None = None
     ) -> Future[BatchMetadata]:
-        """Send a pyarrow RecordBatch, Table or RecordBatchReader as one unit.
+        """Send a RecordBatch, Table or RecordBatchReader of pyarrow as one unit: all rows, or none.
 
-        Columns: `value` and, when wanted, `key` (binary or string), `partition` (integer, null:
-        the partitioner), `timestamp` (with a time zone), `headers` (list of struct of key and
-        value), `properties` (as `Store.read` gives them); or those of a typed topic, and `_key`
-        and so on. Wrong columns or types are InvalidRequestError at once; others as for `send`.
+        Columns for an untyped topic: `value`, and optionally `key` (both binary or string),
+        `partition` (integer; null: the partitioner chooses), `timestamp` (with a time zone),
+        `headers` (list<struct<key, value>>), `properties` (as `Store.read` gives them). For a typed
+        topic: its own columns, and optionally `_key`, `_partition`, `_timestamp`, `_headers`,
+        `_properties`.
+
+        Wrong columns and types are InvalidRequestError, at once where the topic is known. Other
+        errors are those of `send`.
         """
         check_name("topic", topic)
         return self._send_arrow(topic, data, checked_optional_partition(partition))
@@ -268,10 +286,18 @@ class Producer(Resource, Transactional):
         priority: int | None = None,
         uniq: str | None = None,
     ) -> Future[RecordMetadata]:
-        """Send a record to one queue, which no other queue gets; errors as for `send`.
+        """Send one record to one queue, which alone reads it; errors as for `send`.
 
-        It is handed out after `delay` seconds or at `deliver_at`, to nobody from `expires_at` on,
-        before others of a lower `priority` (0 to 9, 4 for all others). The metadata has no topic.
+        Args:
+            queue: The queue.
+            value, key, headers, properties, uniq: As for `send`; the value must not be None.
+            delay: Seconds (or timedelta) until it is handed out.
+            deliver_at: A datetime with a time zone instead of a delay.
+            expires_at: From then on it is handed to nobody.
+            priority: 0 to 9, 4 by default; higher ones are handed out first. Ordered queues refuse
+                it.
+
+        The metadata has the queue's name, and no topic.
         """
         check_name("queue", queue, is_new=False)
         value = to_bytes("value", value, "bytes or text")
@@ -292,31 +318,30 @@ class Producer(Resource, Transactional):
         return self._send_arrow(queue_log(check_name("queue", queue, is_new=False)), data, 0)
 
     def _check_waits(self) -> None:
-        """IllegalStateError in a callback of this producer, which can't wait for what it sends."""
+        """IllegalStateError in a callback of this producer: its thread would wait for itself."""
         self._pending.check_waits()
 
     def flush(self, timeout: float | None = None) -> int:
-        """Wait until everything sent before is durable; the number of records that are not.
+        """Wait until everything sent so far is durable; return how many records are not.
 
-        What is sent meanwhile, and what an open transaction sent, is neither waited for nor
-        counted.
+        That is 0, unless `timeout` seconds passed before. Records that are sent meanwhile, or in an
+        open transaction, are neither waited for nor counted.
         """
         return self._pending.flush(checked_timeout(timeout))
 
     def __len__(self) -> int:
-        """How many records are not durable yet."""
+        """Return how many records are not durable yet."""
         return len(self._pending)
 
     def __bool__(self) -> bool:
-        """A producer is one though nothing waits: `producer or other` is the producer."""
+        """Always true: else `producer or other` would depend on what is pending."""
         return True
 
     def close(self, timeout: float | None = None) -> None:
-        """Accept nothing more and return when all is committed; again is no error.
+        """Abort an open transaction, commit everything pending, and accept nothing more.
 
-        An open transaction is aborted.
-
-        KmqTimeoutError when that takes longer than `timeout` seconds: committing goes on.
+        A second call does nothing. KmqTimeoutError when records are not durable after `timeout`
+        seconds; committing goes on.
         """
         timeout = checked_timeout(timeout)
         self._closed = True
@@ -354,42 +379,3 @@ def _open_epoch(log: CommitLog, name: str) -> int:
         except (DuplicateCommitError, RefusedError):
             continue  # another one opened the same name at the same moment
         return epoch
-
-
-def _common_length(values: object, **others: object) -> int:
-    """The number of values; InvalidRequestError unless every other sequence has as many."""
-    count = _length("values", values)
-    for name, column in others.items():
-        if column is not None and _length(name, column) != count:
-            raise InvalidRequestError(
-                f"{name} has {_length(name, column)} elements, values has {count}", field=name
-            )
-    return count
-
-
-def _by_position(column: Any) -> Any:
-    """What `[row]` gives the element of a row: not a label, as of a pandas Series, nor a scalar."""
-    if hasattr(column, "to_pylist"):  # one of Arrow
-        return column.to_pylist()
-    return column if column is None or isinstance(column, list | tuple) else list(column)
-
-
-#: Sequences, too, but of characters, bytes or names.
-_NO_COLUMNS = (str, bytes, bytearray, Mapping)
-
-
-def _length(name: str, column: Any) -> int:
-    many = hasattr(column, "__getitem__") and not isinstance(column, _NO_COLUMNS)
-    if not many or len(getattr(column, "shape", (1,))) != 1:  # a table: columns, not rows
-        raise InvalidRequestError(
-            f"{name} must be a sequence with an element per record, not {type(column).__name__}",
-            field=name,
-        )
-    return len(column)
-
-
-def _all_bytes(what: str, values: Sequence[bytes | str | None]) -> list[bytes | None]:
-    return [
-        value if type(value) is bytes or value is None else to_bytes(what, value)
-        for value in values
-    ]

@@ -1,4 +1,4 @@
-"""A queue as receivers use it: receive records, answer for them, and see what is where."""
+"""A queue as a receiver uses it: receive records, answer for them, and look at its state."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from kmq_storage.objects.fork import generation, reopen_in_child
 
 
 class Queue(Resource):
-    """One queue; safe for any number of threads, and for any number of processes at once."""
+    """One queue to receive from; any number of threads and processes may use it at once."""
 
     def __init__(self, log: CommitLog, name: str, prefetch: int = PLACES) -> None:
         self._log = log
@@ -78,7 +78,7 @@ class Queue(Resource):
         reopen_in_child(self)
 
     def after_fork_in_child(self) -> None:
-        """A child reads for itself; what the parent received is the parent's."""
+        """Read anew in the child; what the parent received stays the parent's."""
         self._reading = threading.Lock()
         self._reader = ChunkReader(self._log.files)
         self._ahead.leave_to_parent()
@@ -90,17 +90,18 @@ class Queue(Resource):
     # --- receiving ----------------------------------------------------------------------
 
     def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
-        """Records that nobody else gets until they are answered, or their lock ends.
+        """Receive records that no other receiver gets until they are answered, or their lock ends.
 
-        At most `max_records`, as soon as there are some; none after `timeout` seconds (None
-        waits for ever).
+        At most `max_records`, as soon as there are some. The list is empty after `timeout` seconds
+        without any (None waits for ever). DataLossError, once, where a repair cut records out; call
+        again to go on.
         """
         return self._receive(max_records, timeout)
 
     def _receive(
         self, max_records: int, timeout: float | None, stopped: Stopped = lambda: False
     ) -> list[Delivery]:
-        """The same, and none once a wait was stopped."""
+        """The same; a wait that was stopped ends with no records."""
         if type(max_records) is not int or max_records != 1:
             max_records = checked_count("max_records", max_records)
         self._check_open()
@@ -121,13 +122,13 @@ class Queue(Resource):
     def _received(
         self, acquired: AcquireEntry, slip: OpenSlip | None, wanted: int
     ) -> list[Delivery]:
-        """What a call hands out of what it acquired."""
+        """Return the deliveries that a call hands out of what it acquired."""
         try:
             held = self._deliveries(acquired.runs, acquired.until, slip)
             if len(held) < sum(run.rows for run in acquired.runs):
                 self._forget_missing(acquired.runs, {each.place for each in held})
         except BaseException:
-            if slip is not None:  # those that can be read come again, one by one
+            if slip is not None:  # readable ones come again, one by one
                 self._ahead.refuse(acquired.runs)
             raise
         if slip is not None:
@@ -136,16 +137,17 @@ class Queue(Resource):
         return held
 
     def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table:
-        """The same as a table, with a column `_delivery` for `ack`; no rows when nothing came.
+        """Receive the same as a table with one more column, `_delivery`, for `ack`.
 
-        One table has the records of topics with the same columns.
+        It has no rows when nothing came. The records of one table come from topics with the same
+        columns.
         """
         return self._receive_arrow(max_rows, timeout)
 
     def _receive_arrow(
         self, max_rows: int, timeout: float | None, stopped: Stopped = lambda: False
     ) -> pa.Table:
-        """The same, and none once a wait was stopped."""
+        """The same; a wait that was stopped ends with no rows."""
         max_rows = checked_count("max_rows", max_rows)
         deadline = self._deadline(timeout)
         self._ahead.settle()
@@ -156,7 +158,7 @@ class Queue(Resource):
         return table_of_slices(self._log, self._id, slices)
 
     def _slices(self, found: Sequence[Run]) -> list[Held]:
-        """What a table has of records that were acquired: those that have the same columns."""
+        """Return those of the acquired records that fit into one table; the others are released."""
         runs, others = of_one_schema(self._log, found)
         self._answer(RELEASE, others)
         with self._reading:
@@ -171,7 +173,7 @@ class Queue(Resource):
         missing = missing_of(runs, there)
         with self._reading:
             lost = finish_missing(self._log, self._reader, self._live(), missing)
-        if lost is not None:  # nobody gets the others by this call
+        if lost is not None:  # this call hands out none of the others
             self._ahead.refuse(missing_of(runs, places_of(missing)))
             raise lost
 
@@ -222,9 +224,10 @@ class Queue(Resource):
     # --- answering ----------------------------------------------------------------------
 
     def ack(self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch) -> None:
-        """These are done, all in one commit: one delivery, some, or rows of `receive_arrow`.
+        """Acknowledge deliveries in one commit: one, several, or any rows of `receive_arrow`.
 
-        LeaseExpiredError when one comes too late; then nothing is changed for any of them.
+        LeaseExpiredError when one of them comes too late; then none is acknowledged, and
+        `context["late"]` of the error names those that are late.
         """
         if isinstance(deliveries, pa.Table | pa.RecordBatch):
             self._check_open()
@@ -235,7 +238,7 @@ class Queue(Resource):
             self._answer(ACK, runs_of_deliveries(self._checked(records)))
 
     def _noted(self, records: Sequence[Delivery]) -> bool:
-        """Whether it needs no commit of its own that these are done."""
+        """Whether it was noted that these are acknowledged, which then takes no commit."""
         notes = records[0].hold.notes if records else None
         if notes is None or self._closed:
             return False
@@ -248,15 +251,12 @@ class Queue(Resource):
         return notes.note(places)
 
     def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
-        """What acknowledges these once it is committed, with what a transaction commits."""
+        """Return the entry with which a transaction acknowledges these."""
         runs = runs_of_deliveries(self._checked(deliveries))
         return handing.answer(self._log, self._live(), ACK, runs)
 
     def nack(self, delivery: Delivery, delay: float | timedelta | None = None) -> None:
-        """It failed: it comes again after `delay` seconds, or as `backoff` says.
-
-        After `max_deliveries` it becomes a dead letter instead.
-        """
+        """Have a record handed out again; see `Delivery.nack`."""
         seconds = None if delay is None else checked_stored_seconds("delay", delay)
         self._checked([delivery])
         queue = self._live()
@@ -269,26 +269,26 @@ class Queue(Resource):
         self._answer(RETRY, [delivery.run], self._after(seconds))
 
     def reject(self, delivery: Delivery, reason: str | None = None) -> None:
-        """It fails for ever: it becomes a dead letter, with the reason."""
+        """Make a record a dead letter at once; see `Delivery.reject`."""
         if reason is not None and not isinstance(reason, str):
             raise InvalidRequestError(f"reason must be text, not {reason!r}", field="reason")
         self._checked([delivery])
         bury(self._log, self._live(), [delivery], DEAD, reason or "rejected")
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
-        """It takes longer: it is held until so many seconds from now."""
+        """Hold a record until `seconds` from now."""
         until = self._after(checked_stored_seconds("seconds", seconds, above=0))
         self._checked([delivery])
         self._answer(EXTEND, [delivery.run], until)
         delivery.hold.extended[delivery.place] = until
 
     def _after(self, seconds: float) -> int:
-        """So long from now, by the log's time."""
+        """Return the instant in so many seconds, by the log's time."""
         self._log.refresh()
         return self._log.now_us() + round(seconds * 1e6)
 
     def _checked(self, deliveries: Iterable[Delivery]) -> list[Delivery]:
-        """Deliveries that this handle may answer for."""
+        """Return deliveries that this handle may answer for; an error names one that it may not."""
         self._check_open()
         checked = several(deliveries)
         for each in checked:
@@ -298,7 +298,7 @@ class Queue(Resource):
                     queue=each.queue,
                 )
             if each.hold.queue_id != self._id:
-                # Of one of this name that was deleted.
+                # Received from a deleted queue of this name.
                 raise too_late(self.name, [each.run], names_in(self._log.state))
             check_own(each.hold.generation)
         for notes in {each.hold.notes for each in checked}:
@@ -311,7 +311,7 @@ class Queue(Resource):
             self._log.commit([Unit((handing.answer(self._log, self._live(), what, runs, at),))])
 
     def _give_back(self, received: list[Delivery] | pa.Table) -> None:
-        """Nobody got these after all: they are free at once, and count as never handed out."""
+        """Free records that no receiver got after all, as if they had never been handed out."""
         with suppress(KmqError):  # else they come again when their lock ends
             if isinstance(received, pa.Table):
                 self._ahead.give_back(runs_of_table(self._id, received))
@@ -321,14 +321,15 @@ class Queue(Resource):
     # --- dead letters -------------------------------------------------------------------
 
     def _bury_all(self, queue: StoredQueue) -> None:
-        """Move what was handed out too often, here and where dead letters come here."""
+        """Bury what was handed out too often: here, and in queues whose dead letters come here."""
         if not self._log.files.read_only:
             bury_all(self._log, queue, lambda name, runs: self._deliveries(runs, 0, name=name))
 
     def redrive(self, max_records: int | None = None) -> int:
-        """Move its dead letters back, in their order, as new records; how many were moved.
+        """Move the queue's dead letters back to it, in order, as new records; return how many.
 
-        As many as its capacity has room for; QueueFullError where that is none.
+        As many are moved as its capacity has room for, and `max_records` at most. QueueFullError
+        when it has room for none.
         """
         if max_records is not None:
             max_records = checked_count("max_records", max_records)
@@ -342,22 +343,23 @@ class Queue(Resource):
     # --- what is where ------------------------------------------------------------------
 
     def stats(self) -> QueueStats:
-        """How many records are ready, locked and delayed now, and what became of the others."""
+        """Return how many records are ready, locked and delayed, and what became of the others."""
         self._ahead.settle()
         self._bury_all(self._live())
         return queues.stats_of(self._log, self._live())
 
     def state(self) -> pa.Table:
-        """A row per record that is not finished.
+        """Return a table with a row per unfinished record.
 
-        Columns: `topic`, `partition`, `offset`, `state` (ready, locked, delayed), `delivery_count`,
-        `available_at` (when the lock ends, or it is due), `expires_at`, `priority`.
+        Columns: `topic`, `partition`, `offset`, `state` (ready, locked or delayed),
+        `delivery_count`, `available_at` (when its lock ends, or it is due; null: now),
+        `expires_at`, `priority`.
         """
         self._ahead.settle()
         return state_table(self._log, self._live())
 
     def recall(self, metadata: RecordMetadata) -> bool:
-        """Take back a record that was sent to this queue; False when somebody had it."""
+        """Take back a record that was sent to this queue; False when a receiver had it already."""
         if not isinstance(metadata, RecordMetadata) or metadata.queue != self.name:
             raise InvalidRequestError(
                 f"recall takes the metadata of a record that was sent to queue {self.name}, "
@@ -365,7 +367,7 @@ class Queue(Resource):
                 queue=self.name,
             )
         self._ahead.settle()
-        queue = self._live()  # one of this name that was deleted had another id
+        queue = self._live()  # a deleted queue of this name had another id
         return metadata._queue_id == queue.id and handing.recall(self._log, queue, metadata.offset)
 
     # --- lifetime -----------------------------------------------------------------------
@@ -375,12 +377,12 @@ class Queue(Resource):
             raise ClosedError("the queue is closed")
 
     def close(self) -> None:
-        """Receive and answer no more; what is held comes back when its lock ends."""
+        """Close this handle; records that it holds come again when their locks end."""
         if not self._closed:
             self._closed = True
             self._ahead.close()
             self._wake()
 
     def _wake(self) -> None:
-        """Have a receive that waits look whether it was stopped."""
+        """Have a waiting receive look whether it was stopped."""
         self._log.wake_waiters()

@@ -1,4 +1,4 @@
-"""A record in the hands of a receiver, until it answers."""
+"""A delivery: a record in the hands of a receiver, until it is answered."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from kmq_storage.objects.fork import generation
 
 
 class Answers(Protocol):
-    """Who takes the answers for deliveries."""
+    """What takes the answers for deliveries: a queue's handle."""
 
     def ack(self, deliveries: Any) -> None:
-        """They are done."""
+        """Acknowledge deliveries."""
 
     def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
-        """What acknowledges these once it is committed; a late one is refused then."""
+        """Return the entry that acknowledges these; a late delivery is refused at its commit."""
 
     def nack(self, delivery: Delivery, delay: float | timedelta | None) -> None:
-        """It failed, and comes again."""
+        """Have a record handed out again."""
 
     def reject(self, delivery: Delivery, reason: str | None) -> None:
-        """It fails for ever."""
+        """Make a record a dead letter."""
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
-        """It takes longer."""
+        """Hold a record longer."""
 
 
 class Notes(Protocol):
-    """Where it is noted that records are done, instead of a commit for each."""
+    """Notes which records are acknowledged, in place of a commit for each."""
 
     def note(self, records: Sequence[tuple[Key, int]]) -> bool:
-        """Records are done, all or none; False when that has to be committed."""
+        """Note that records are acknowledged, all or none; False when it takes a commit."""
 
     def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
-        """Have nothing noted of records any more."""
+        """Note nothing of these records any more."""
 
 
 class Hold:
-    """What deliveries that were received together have in common."""
+    """What deliveries that were received together share."""
 
     __slots__ = ("extended", "generation", "notes", "queue", "queue_id", "until")
 
@@ -61,18 +61,18 @@ class Hold:
         notes: Notes | None,
     ) -> None:
         self.queue = queue
-        #: Another one than that of a queue that has its name later.
+        #: Tells the queue from a later one of its name.
         self.queue_id = queue_id
         self.notes = notes
         #: UTC microseconds.
         self.until = until
-        #: Of the process: a forked child doesn't hold what its parent holds.
+        #: The fork generation of the process: a forked child doesn't hold what its parent holds.
         self.generation = generation
         self.extended: dict[tuple[Key, int], int] = {}
 
 
 def check_own(received_in: int) -> None:
-    """IllegalStateError for what a process received before it was forked to be this one."""
+    """IllegalStateError for a delivery that was received before this process was forked."""
     if received_in < generation():
         raise IllegalStateError(
             "the delivery was received before this process was forked: it is its parent's to "
@@ -81,9 +81,9 @@ def check_own(received_in: int) -> None:
 
 
 class Delivery(Record):
-    """One record of a queue, held until it is answered or `locked_until` has come.
+    """One record of a queue, held until it is answered or until `locked_until`.
 
-    A late answer raises LeaseExpiredError and changes nothing.
+    It has the attributes of a Record. A late answer raises LeaseExpiredError and changes nothing.
     """
 
     __slots__ = ()
@@ -94,46 +94,46 @@ class Delivery(Record):
 
     @property
     def place(self) -> tuple[Key, int]:
-        """Its partition and offset, whatever its topic is called."""
+        """The key of its partition, and its offset."""
         return self._key, self.offset
 
     @property
     def run(self) -> Run:
-        """What an answer names."""
+        """The run of one record that an answer names."""
         return Run(*self._key, self.offset, 1, self._number)
 
     @property
     def delivery_count(self) -> int:
-        """How often it was handed out, this time included."""
+        """How often the record was handed out, this time included."""
         return int(times_of(self._number))
 
     @property
     def locked_until(self) -> datetime:
-        """When it may be handed to somebody else, UTC."""
+        """When another receiver may get the record, in UTC."""
         hold = self.hold
         return to_datetime(hold.extended.get(self.place, hold.until))
 
     def ack(self) -> None:
-        """It is done; nobody gets it again."""
+        """Acknowledge the record: it is finished, and nobody gets it again."""
         self.hold.queue.ack(self)
 
     def nack(self, delay: float | timedelta | None = None) -> None:
-        """It failed: it comes again after `delay` seconds, or as the queue's `backoff` says.
+        """Have the record handed out again, after `delay` seconds or as the queue's `backoff` says.
 
-        After `max_deliveries` it becomes a dead letter instead.
+        At the last of `max_deliveries` it becomes a dead letter instead.
         """
         self.hold.queue.nack(self, delay)
 
     def reject(self, reason: str | None = None) -> None:
-        """It fails for ever: it becomes a dead letter at once."""
+        """Make the record a dead letter at once, with this reason."""
         self.hold.queue.reject(self, reason)
 
     def extend(self, seconds: float | timedelta) -> None:
-        """It takes longer: it is held until so many seconds from now."""
+        """Hold the record until `seconds` from now."""
         self.hold.queue.extend(self, seconds)
 
     def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
-        raise stays_here("Delivery")  # its answer is one of the queue's handle
+        raise stays_here("Delivery")  # it is answered by the queue's handle
 
     def __repr__(self) -> str:
         return (
@@ -143,7 +143,7 @@ class Delivery(Record):
 
 
 def several(deliveries: Any) -> list[Delivery]:
-    """One delivery or some; InvalidRequestError for anything else."""
+    """Return one delivery or several as a list; InvalidRequestError for anything else."""
     if isinstance(deliveries, Delivery):
         return [deliveries]
     some = list(deliveries) if isinstance(deliveries, Iterable) else [deliveries]
@@ -154,5 +154,5 @@ def several(deliveries: Any) -> list[Delivery]:
 
 
 def runs_of_deliveries(deliveries: Iterable[Delivery]) -> list[Run]:
-    """What an answer for all of them names."""
+    """Return the runs that an answer for all of these names."""
     return merged([each.run for each in deliveries])

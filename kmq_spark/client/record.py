@@ -1,4 +1,4 @@
-"""The record as consumers get it."""
+"""The record as a consumer gets it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from kmq_storage.model import to_datetime
 class Record(tuple[Any, ...]):
     """One record: frozen, and equal to another one with the same content.
 
-    A tuple underneath, since a batch of them is then built without running Python code per
-    record; the instant is kept in microseconds until somebody asks for it.
+    `topic` is None for a record that was sent to a queue directly, and `queue` names the queue that
+    it was received from. `headers` are pairs of name and value in their order, `properties` keep
+    their types. The value of a typed topic's record is a dict.
+
+    It is a tuple underneath: a batch of records is then built without running Python code per
+    record.
     """
 
     __slots__ = ()
@@ -32,7 +36,7 @@ class Record(tuple[Any, ...]):
 
     @property
     def timestamp(self) -> datetime:
-        """When the record was made, UTC."""
+        """The timestamp of the record, in UTC: its sender's, else when it was sent."""
         return to_datetime(self[7])
 
     def __hash__(self) -> int:

@@ -1,4 +1,4 @@
-"""What handles have in common: entered by `with` while they are open, and of one process."""
+"""What all handles share: they are context managers, and belong to one process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Stopped = Callable[[], bool]
 
 
 def stays_here(what: str) -> IllegalStateError:
-    """What is raised when somebody pickles or copies a handle, or what hangs on one."""
+    """Return the error for a handle, or a part of one, that is pickled or copied."""
     return IllegalStateError(
         f"a {what} can't be pickled or copied: open the store where it is used, by its URL"
     )
@@ -23,11 +23,11 @@ class Resource:
     """A handle that its user closes."""
 
     def _check_open(self) -> None:
-        """ClosedError once it was closed."""
+        """Raise ClosedError once it was closed."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let go of all that it has; again is no error."""
+        """Close the handle; a second call does nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -38,14 +38,14 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class Expedite(Protocol):
-    """Tells whoever commits that somebody waits."""
+    """Tells the committing thread that a caller waits."""
 
     def __call__(self, *, helping: bool = False) -> None:
         """Commit soon; with `helping` the thread that waits may do it itself."""
 
 
 class Outcome:
-    """What becomes of sends that are committed together; subclasses know the places."""
+    """The outcome of sends that are committed together; subclasses know the places."""
 
     __slots__ = (
         "_callbacks", "_generation", "_sleepers", "_waiters", "awaited_by", "done", "expedite",
@@ -53,7 +53,7 @@ class Outcome:
 
     def __init__(self, expedite: Expedite) -> None:
         self.done = False
-        #: The thread that last waited for this, for as long as it takes; done or not.
+        #: The thread that last waited for this without a limit, done or not.
         self.awaited_by = 0
         #: Called when somebody waits: lingering on would only make the wait longer.
         self.expedite = expedite
@@ -84,7 +84,7 @@ class Outcome:
             return self._sleepers
 
     def check_own(self) -> None:
-        """IllegalStateError in a forked child, where nobody will ever finish this."""
+        """IllegalStateError in a forked child, where nobody will ever finish this send."""
         if not self.done and self._generation < generation():
             raise IllegalStateError(
                 "the send was pending when this process was forked: its parent stores it, and only "
@@ -127,10 +127,11 @@ class Outcome:
 
 
 class SendFuture(Future[T], tuple[Outcome, int]):
-    """The future of one send: a light view of its outcome, made of `(outcome, index)`.
+    """The future of one send: `result()` is its metadata.
 
-    A tuple underneath: it is made without running Python code, and costs the garbage collector
-    half of what attributes would. It still is itself, equal to no other.
+    It is a light view of an outcome that many sends share, a tuple `(outcome, index)`: made without
+    running Python code, at half the cost of attributes for the garbage collector. Each future is
+    equal to itself only.
     """
 
     __slots__ = ()
@@ -150,23 +151,26 @@ class SendFuture(Future[T], tuple[Outcome, int]):
         return self._index == 0
 
     def done(self) -> bool:
-        """Whether the send is durable or failed."""
+        """Whether the send is durable, or has failed."""
         return self._outcome.done
 
     def running(self) -> bool:
-        """A send runs from the call until it is done."""
+        """Whether the send is not done yet: it runs from the call on."""
         return not self._outcome.done
 
     def cancel(self) -> bool:
-        """A send can't be taken back."""
+        """Always False: a send can't be taken back."""
         return False
 
     def cancelled(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     def result(self, timeout: float | None = None) -> T:
-        """The metadata; raises the send's error, or KmqTimeoutError after `timeout` seconds."""
+        """Return the metadata once the send is durable; raises the error of a send that failed.
+
+        KmqTimeoutError when it is neither after `timeout` seconds.
+        """
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -174,7 +178,10 @@ class SendFuture(Future[T], tuple[Outcome, int]):
         return place
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The send's error or None; KmqTimeoutError after `timeout` seconds."""
+        """Return the error of the send, or None once it is durable.
+
+        KmqTimeoutError when it is not done after `timeout` seconds.
+        """
         outcome = self._outcome
         if timeout is not None:  # what is past is no error: there is no time left
             timeout = checked_seconds("timeout", timeout, above=-math.inf)
@@ -184,11 +191,11 @@ class SendFuture(Future[T], tuple[Outcome, int]):
         return outcome.error(self._index)
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """Call back with this future when it is done; in the producer's thread, or now."""
+        """Call `fn` with this future when it is done: in the producer's thread, or now if it is."""
         self._outcome.call_when_done(fn, self)
 
     def invoke(self, callback: Callable[[Any], object]) -> None:
-        """Run a callback; its own errors are logged, not raised, as Future does."""
+        """Run a callback; as in Future, what it raises is logged."""
         try:
             callback(self)
         except Exception:
@@ -231,9 +238,9 @@ class SendFuture(Future[T], tuple[Outcome, int]):
 
 
 def _wake_waiters_of(futures: Iterable[SendFuture[Any]]) -> None:
-    """Wake who waits by the standard library's locks, which an interrupted wait leaves taken.
+    """Wake waiters of `concurrent.futures`, whose locks an interrupted wait leaves taken.
 
-    So it is a thread of its own that hangs then, and not who commits.
+    It is done in a thread of its own, which then hangs in place of the committing thread.
     """
 
     def wake() -> None:
@@ -247,9 +254,9 @@ def _wake_waiters_of(futures: Iterable[SendFuture[Any]]) -> None:
 
 
 def expedite(future: Future[Any], *, helping: bool = False) -> None:
-    """Have a send committed without lingering, as if somebody waited for its future.
+    """Have a send committed without lingering, as if a caller waited for its future.
 
-    With `helping` perhaps by this thread, before this returns.
+    With `helping`, this thread may commit it before this returns.
     """
     if isinstance(future, SendFuture):
         future._outcome.expedite(helping=helping)

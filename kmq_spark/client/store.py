@@ -20,7 +20,8 @@ from kmq_spark.client.arguments import (
     checked_flag,
     checked_seconds,
 )
-from kmq_spark.client.consumer import Consumer, ConsumerSettings
+from kmq_spark.client.consumer import Consumer
+from kmq_spark.client.consumer_settings import ConsumerSettings
 from kmq_spark.client.finding import Finding
 from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.producer import Producer, ProducerSettings, identity
@@ -41,7 +42,8 @@ from kmq_storage.model import Commit, TopicInfo
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
-    from kmq_spark.client.keyed_queues import KeyedQueues, SharedQueues
+    from kmq_spark.client.keyed_queues import KeyedQueues
+    from kmq_spark.client.keyed_shared import SharedQueues
 
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
@@ -291,7 +293,8 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         KmqWarning when the topic exists and keeps its messages otherwise (`alter_topic` changes
         that). InvalidRequestError when the topic was made without keyed queues.
         """
-        from kmq_spark.client.keyed_queues import KeyedQueues, SharedQueues
+        from kmq_spark.client.keyed_queues import KeyedQueues
+        from kmq_spark.client.keyed_shared import SharedQueues
         from kmq_storage.keyed.topic import ensure_keyed_topic
 
         wanted = {"retention": retention, "retention_bytes": retention_bytes}

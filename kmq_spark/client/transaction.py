@@ -1,7 +1,7 @@
-"""Transactions: records of topics and queues, acks, offsets of groups: one commit, or nothing.
+"""Transactions: records, acknowledgements and group offsets in one commit, or nothing.
 
-Nothing of an open transaction is in the log, so it keeps nobody waiting, and a process that dies
-leaves nothing to clean up.
+Nothing of an open transaction is in the log. So it delays no reader, and a process that dies leaves
+nothing to clean up.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _GroupOffsets:
         self._offsets: dict[tuple[str, int, bytes], dict[int, int]] = {}
 
     def add(self, entry: GroupOffsetsEntry) -> None:
-        """Commit these, too."""
+        """Add the offsets of an entry; later ones replace earlier ones."""
         key = (entry.group, entry.generation, entry.topic_id)
         self._offsets.setdefault(key, {}).update(entry.offsets)
 
@@ -70,15 +70,15 @@ class _Answers:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._held: dict[Answers, dict[tuple[Key, int], Delivery]] = {}
-        #: Rows of tables, by the queue's id; some perhaps twice.
+        #: Rows of tables, by the id of their queue; a row may be in it twice.
         self._rows: dict[bytes, list[Run]] = {}
 
     def add(self, delivery: Delivery) -> None:
-        """Acknowledge this one, too."""
+        """Acknowledge a delivery with the commit."""
         self._held.setdefault(delivery.hold.queue, {})[delivery.place] = delivery
 
     def add_table(self, table: pa.Table | pa.RecordBatch) -> None:
-        """Acknowledge the rows of a table that `receive_arrow` gave, too."""
+        """Acknowledge rows of a table from `receive_arrow` with the commit."""
         queue_id, runs = answered_by(table)
         if runs:
             self._rows.setdefault(queue_id, []).extend(runs)
@@ -87,7 +87,7 @@ class _Answers:
         """An entry per queue; NotFoundError for one that this store doesn't have."""
         found: list[Entry] = []
         if not (self._held or self._rows):
-            return found  # in a bucket a look at the store is a request
+            return found  # refreshing a store in a bucket costs a request
         state = self._log.refresh()
         for queue, held in self._held.items():
             entry = queue._ack_entry(held.values())
@@ -116,32 +116,32 @@ def _last_words(runs: Sequence[Run]) -> list[Run]:
 
 
 class Transaction:
-    """What is sent and committed together; made by `Producer.transaction`.
+    """What is committed together or not at all; made by `Producer.transaction`.
 
-    Used by any number of threads. IllegalStateError before its beginning and after its end,
-    TransactionAbortedError when nothing of it can be stored any more.
+    Any thread may use it. A call before its beginning or after its end is IllegalStateError;
+    TransactionAbortedError says early that nothing of it can be stored any more.
     """
 
     def __init__(self, producer: Producer, log: CommitLog) -> None:
         self._producer = producer
         self._log = log
-        #: Held by who adds to it, and by who ends it.
+        #: Held by a thread that adds to the transaction, or ends it.
         self._turn = threading.RLock()
         self._pending: Pending | None = None
         self._gathered: Gathered | None = None
         self._offsets, self._answers = _GroupOffsets(), _Answers(log)
-        #: Whether the caller aborted it, who need not be told.
+        #: Whether the caller aborted it, and needs no error that says so.
         self._abandoned = False
-        #: In a forked child: it is the parent's.
+        #: Whether it belongs to the parent of this forked process.
         self._parents = False
 
     def send(
         self, topic: str, value: Any, key: bytes | str | None = None, **options: Any
     ) -> Future[RecordMetadata]:
-        """Send one record with the commit; the options are those of `Producer.send`.
+        """Send one record in the transaction, with the options of `Producer.send`.
 
-        The future is done after the commit; waiting for it before is IllegalStateError. When the
-        transaction is aborted it raises TransactionAbortedError, with the cause.
+        The future is done after the commit; waiting for it earlier is IllegalStateError. After an
+        abort it raises TransactionAbortedError, with the reason as `__cause__`.
         """
         with self._turn:
             self._check()
@@ -154,7 +154,7 @@ class Transaction:
         keys: Sequence[bytes | str | None] | None = None,
         **options: Any,
     ) -> Future[list[RecordMetadata]]:
-        """Send records with the commit; the options are those of `Producer.send_batch`."""
+        """Send several records in the transaction, with the options of `Producer.send_batch`."""
         with self._turn:
             self._check()
             return self._producer.send_batch(topic, values, keys, **options)
@@ -162,7 +162,7 @@ class Transaction:
     def send_arrow(
         self, topic: str, data: Any, *, partition: int | None = None
     ) -> Future[BatchMetadata]:
-        """Send Arrow data with the commit, as `Producer.send_arrow` does."""
+        """Send Arrow data in the transaction, as `Producer.send_arrow` does."""
         with self._turn:
             self._check()
             return self._producer.send_arrow(topic, data, partition=partition)
@@ -170,15 +170,16 @@ class Transaction:
     def send_to_queue(
         self, queue: str, value: bytes | str, key: bytes | str | None = None, **options: Any
     ) -> Future[RecordMetadata]:
-        """Send to a queue with the commit; the options are those of `Producer.send_to_queue`."""
+        """Send to a queue in the transaction, with the options of `Producer.send_to_queue`."""
         with self._turn:
             self._check()
             return self._producer.send_to_queue(queue, value, key, **options)
 
     def ack(self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch) -> None:
-        """Acknowledge what was received from queues with the commit; rows of a table, too.
+        """Acknowledge deliveries, or rows of `Queue.receive_arrow`, in the transaction.
 
-        One whose lock has ended then aborts the transaction, with LeaseExpiredError as the cause.
+        A delivery whose lock has ended by the commit aborts the transaction, with LeaseExpiredError
+        as the cause.
         """
         if isinstance(deliveries, pa.Table | pa.RecordBatch):
             with self._turn:
@@ -192,12 +193,15 @@ class Transaction:
                 self._answers.add(each)
 
     def commit_offsets(self, offsets: OffsetsToCommit) -> None:
-        """Commit what a consumer has handed out, for its group; or `{group: offsets}`.
+        """Commit the positions of a consumer for its group, or given offsets, in the transaction.
 
-        A consumer that lost its partitions to another member, or gave some away that it had handed
-        out records of, aborts the transaction (FencedError is the cause); offsets by group are not
-        checked against its members. IllegalStateError for a consumer with `auto_commit`: that would
-        commit whatever becomes of the transaction.
+        Args:
+            offsets: A consumer that is a member of a group, or `{group: {topic: {partition:
+                next}}}`. Given offsets are not checked against the group's members.
+
+        A consumer aborts the transaction, with FencedError as the cause, when it lost its
+        partitions to another member, or gave some away whose records it had handed out. A consumer
+        with `auto_commit` is IllegalStateError: it commits whether the transaction does or not.
         """
         if isinstance(offsets, Consumer):
             try:
@@ -214,7 +218,7 @@ class Transaction:
             )
 
     def send_offsets(self, offsets: Offsets, group: str | Consumer) -> None:
-        """Commit offsets for a group, or for that of a consumer, which then must be a member."""
+        """Commit offsets for a group: by name, or by a consumer that must be a member then."""
         given = checked_offsets(offsets)
         if isinstance(group, Consumer):
             self._add_offsets(group._offsets_to_commit(given))
@@ -247,7 +251,7 @@ class Transaction:
         gathered.check()
 
     def begin(self, pending: Pending, gathered: Gathered) -> None:
-        """Have all that the producer sends from now on take part. The producer's to call."""
+        """Have everything that the producer sends from now on take part; called by the producer."""
         with self._turn:
             if self._gathered is not None:
                 raise IllegalStateError("a transaction begins once; make another one")
@@ -260,10 +264,12 @@ class Transaction:
                 raise
 
     def end(self, failure: BaseException | None = None) -> None:
-        """Commit it, or abort it with a failure; returns when its futures are done.
+        """Commit the transaction, or abort it with a failure; returns when its futures are done.
 
-        TransactionAbortedError when nothing of it is stored though nobody aborted it, FencedError
-        when its producer was opened again, CommitOutcomeUnknownError when nobody knows.
+        Raises:
+            TransactionAbortedError: Nothing of it is stored, and nobody asked for that.
+            FencedError: A newer producer of this identity was opened.
+            CommitOutcomeUnknownError: It may or may not be stored.
         """
         pending, gathered = self._pending, self._gathered
         assert pending is not None, "it has begun"
@@ -279,29 +285,29 @@ class Transaction:
             if not called_back:
                 gathered.wait(None)
         finally:
-            if not gathered.done:  # this thread is the one that finishes, or was interrupted
+            if not gathered.done:  # this thread is the worker, or was interrupted
                 pending.call_worker()
         if failure is None:
             _raise_failure(gathered)
 
     def abort(self) -> None:
-        """End it, and store nothing of it."""
+        """End the transaction, and store nothing of it."""
         self._abandoned = True
         self.end(TransactionAbortedError("the transaction was aborted by its caller"))
 
     @property
     def is_open(self) -> bool:
-        """Whether it has begun, and not ended."""
+        """Whether it has begun and not ended."""
         return self._gathered is not None and self._gathered.is_open
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has ended, and nothing of it is stored for certain, or nobody knows."""
+        """Whether it has ended without a commit that is known to be stored."""
         gathered = self._gathered
         return gathered is not None and not gathered.is_open and gathered.failure is not None
 
     def leave_to_parent(self, pending: Pending, gathered: Gathered) -> None:
-        """Be no transaction in a forked child, where all that takes part in it is refused."""
+        """In a forked child: stand in for the parent's open transaction, and refuse every send."""
         self._turn, self._parents = threading.RLock(), True
         gathered.give_up(_parents_own())
         pending.begin(gathered)
@@ -313,7 +319,7 @@ class Transaction:
             return self
         except KmqError:
             raise
-        except BaseException as error:  # a signal's, and nobody has it to end it
+        except BaseException as error:  # raised by a signal: nobody has the transaction to end it
             self._end_surely(error)
             raise
 
@@ -329,7 +335,7 @@ class Transaction:
             raise
 
     def _end_surely(self, error: BaseException) -> None:
-        """Aborted, unless it is on its way into a commit already: its futures tell."""
+        """Abort it whatever happens; a commit that is on its way already decides its futures."""
         if self._pending is not None and self._gathered is not None:
             self._pending.end(self._gathered, aborted_by(error))
             self._gathered.is_open = False  # also when it had not quite begun

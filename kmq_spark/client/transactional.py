@@ -1,4 +1,4 @@
-"""What a producer does about transactions: one at a time, in which all its sends take part."""
+"""The transactions of a producer: one at a time, and every send of the producer takes part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Transactional:
-    """The transactions of a producer, which is a subclass."""
+    """The part of a producer that is about transactions."""
 
     _log: CommitLog
     _pending: Pending
@@ -27,37 +27,43 @@ class Transactional:
     _closed: bool
 
     def transaction(self) -> Transaction:
-        """A transaction, to be entered by `with`: what is sent meanwhile is one commit, or nothing.
+        """Return a transaction for a `with` block: everything sent in it is one commit, or nothing.
 
-        Leaving the block commits, an exception aborts. All sends of this producer take part, from
-        any thread, and there is one at a time: IllegalStateError.
+        Leaving the block commits, an exception aborts. Meanwhile every send of this producer takes
+        part, from any thread. A producer has one open transaction at a time (IllegalStateError).
         """
         return Transaction(cast("Producer", self), self._log)
 
     def begin_transaction(self) -> Transaction:
-        """Begin a transaction that `commit_transaction` or `abort_transaction` ends.
+        """Begin a transaction, which `commit_transaction` or `abort_transaction` ends.
 
-        FencedError when it is known here that this producer was opened again; else the commit
-        tells.
+        FencedError when a newer producer of this identity is known already; otherwise the commit
+        raises it.
         """
         return self.transaction().__enter__()
 
     def commit_transaction(self) -> None:
-        """Commit all that was sent since the beginning; returns when it is durable.
+        """Commit everything sent since `begin_transaction`; returns when it is durable.
 
-        TransactionAbortedError when nothing of it is stored, with the cause; FencedError when this
-        producer was opened again; CommitOutcomeUnknownError when nobody knows.
+        Raises:
+            TransactionAbortedError: Nothing of it is stored; `__cause__` is the reason.
+            FencedError: A newer producer of this identity was opened.
+            CommitOutcomeUnknownError: It may or may not be stored.
         """
         self._open_transaction().end()
 
     def abort_transaction(self) -> None:
-        """Store nothing of what was sent since the beginning; futures raise that."""
+        """Store nothing of what was sent since `begin_transaction`.
+
+        The futures of these sends raise TransactionAbortedError.
+        """
         self._open_transaction().abort()
 
     def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
-        """Commit offsets `{topic: {partition: next}}` for a group with the open transaction.
+        """Commit offsets for a group as part of the open transaction.
 
-        With a consumer as the group it must still be a member that owns these partitions.
+        `offsets`: `{topic: {partition: next offset to read}}`. `group`: a name, or a consumer of
+        the group. A consumer must own these partitions when the transaction commits.
         """
         self._open_transaction().send_offsets(offsets, group)
 
@@ -90,6 +96,6 @@ class Transactional:
             self._transaction.end(cause)
 
     def _leave_to_parent(self) -> None:
-        """In a forked child: have it take part in nothing that the parent began."""
+        """In a forked child: take part in nothing that the parent began."""
         if self._transaction is not None and self._transaction.is_open:
             self._transaction.leave_to_parent(self._pending, self._new_gathered())

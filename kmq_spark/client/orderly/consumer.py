@@ -1,8 +1,8 @@
 """The orderly consumer: one thread reads for the group, others hand records to the listener.
 
-What follows from the listener's answers is decided in `rules` and `process_queue`. Offsets are
-committed by the thread that reads, those of all queues in one commit; dead letters, with their
-offset in the same commit, by the thread that called the listener.
+`rules` and `process_queue` decide what follows from the listener's answers. The reading thread
+commits offsets, those of all partitions in one commit. A thread that called the listener commits
+dead letters, together with their offset.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class OrderlyConsumer(Resource):
-    """Calls a listener with the records of a group's partitions, each partition's in order.
+    """Calls a listener with the records of its partitions, in order per partition.
 
-    Used in a `with` block, or by `start` and `close`. The listener runs in threads of the consumer,
-    with one batch of a partition at a time, and with those of other partitions meanwhile.
+    Use it in a `with` block, or by `start` and `close`. The listener runs in threads of the
+    consumer: with one batch of a partition at a time, and with batches of several partitions at
+    once.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class OrderlyConsumer(Resource):
         return f"OrderlyConsumer({self._group!r})"
 
     def start(self) -> None:
-        """Join the group and begin; again is no error."""
+        """Join the group and begin; a second call does nothing."""
         with self._starting:
             self._check_open()
             if self._reading is None:
@@ -84,16 +85,16 @@ class OrderlyConsumer(Resource):
             self._failure = error
 
     def close(self) -> None:
-        """Return when the listener has answered, and what it was done with is committed.
+        """Wait until the listener has answered, commit what it finished, and leave the group.
 
-        From any thread; the listener itself doesn't wait.
+        May be called from any thread. Called by the listener itself, it doesn't wait.
         """
         reading = self._stop()
         if reading is not None and not reading.is_listener():
             self._thread.join()
 
     def _stop(self) -> Reading | None:
-        """Have it end, and don't wait for that."""
+        """Have it end, without waiting for that."""
         self._closing.set()
         with self._starting:
             reading = self._reading
@@ -102,9 +103,9 @@ class OrderlyConsumer(Resource):
         return reading
 
     def join(self, timeout: float | None = None) -> None:
-        """Return when it is closed; raises what ended it before.
+        """Wait until it is closed; raises the error that ended it before.
 
-        KmqTimeoutError after `timeout` seconds.
+        KmqTimeoutError when it still runs after `timeout` seconds.
         """
         seconds = checked_timeout(timeout)
         if self._reading is None:
@@ -116,7 +117,7 @@ class OrderlyConsumer(Resource):
             raise self._failure
 
     def process_queues(self) -> dict[str, dict[int, QueueState]]:
-        """What of each partition waits, is taken and is done with, by topic and number."""
+        """Return the state of each process queue: `{topic: {partition: QueueState}}`."""
         found: dict[str, dict[int, QueueState]] = {}
         queues = self._reading.queues.copy() if self._reading is not None else {}
         for (topic, partition), queue in sorted(queues.items()):
@@ -129,7 +130,7 @@ class OrderlyConsumer(Resource):
 
 
 def _checked_topics(log: CommitLog, group: str, topics: Iterable[str] | str) -> tuple[str, ...]:
-    """The names of topics that exist; not that of the group's own dead letters."""
+    """Return the names of topics that exist, and that aren't the group's own dead letters."""
     names = subscription_of(log.refresh(), checked_topics(topics), None).topics
     own = dead_letter_topic(group)
     if own in names:

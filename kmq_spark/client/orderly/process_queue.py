@@ -148,7 +148,7 @@ def _in_order(*records: Any) -> Records:
 
 
 class ProcessQueue:
-    """The records of one partition on their way through a listener; safe for any threads."""
+    """The records of one partition on their way through a listener; any thread may use it."""
 
     def __init__(self, *, environment: Environment = SYSTEM) -> None:
         self._now_us = environment.now_us
@@ -157,7 +157,7 @@ class ProcessQueue:
 
     @property
     def state(self) -> QueueState:
-        """What it holds now; a value that doesn't change."""
+        """The present state, as a value that doesn't change."""
         return self._state
 
     def change(self, transition: Callable[[QueueState], QueueState]) -> bool:
@@ -168,34 +168,34 @@ class ProcessQueue:
             return self._state.is_scheduled and not before.is_scheduled
 
     def wait_until_idle(self) -> None:
-        """Return when the listener has no records of it."""
+        """Return when the listener has no records of this partition."""
         with self._changed:
             self._changed.wait_for(lambda: not self._state.is_called)
 
     def put_messages(self, records: Iterable[HasOffset]) -> bool:
-        """Have records wait to be taken; True when somebody must be asked to take them."""
+        """Add records that wait to be taken; True when a thread must be asked to take them."""
         new = tuple(records)
         return self.change(lambda state: schedule(put(state, new)))
 
     def take_messages(self, batch_size: int) -> list[Any]:
-        """The records with the lowest offsets, in order, at most so many; they count as taken."""
+        """Take the records with the lowest offsets, in order, at most `batch_size` of them."""
         checked_count("batch_size", batch_size)
         with self._changed:
             self._state, taken = take(self._state, batch_size, self._now_us())
         return list(taken)
 
     def commit(self) -> int:
-        """Be done with all that was taken; the next offset to commit, -1 when nothing was taken."""
+        """Finish everything that was taken; return the offset to commit, or -1 if nothing was."""
         with self._changed:
             some = self._state.consuming
             self.change(lambda state: replace(commit(state), is_called=False))
             return self._state.offset if some else -1
 
     def rollback(self) -> None:
-        """Have all that was taken wait again."""
+        """Have everything that was taken wait again."""
         self.change(lambda state: replace(rollback(state), is_called=False))
 
     def make_message_to_consume_again(self, records: Iterable[HasOffset]) -> None:
-        """Have these records, which were taken, wait again."""
+        """Have those of these records that were taken wait again."""
         again = tuple(records)
         self.change(lambda state: replace(consume_again(state, again), is_called=False))

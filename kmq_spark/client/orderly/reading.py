@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from kmq_spark.client.consumer import ConsumerSettings
+from kmq_spark.client.consumer_settings import ConsumerSettings
 from kmq_spark.client.orderly.listening import WAITING_LOW, WAITING_MAX, Listening, PartitionQueue
 from kmq_spark.client.orderly.process_queue import drop
 from kmq_spark.client.orderly.reader import Place, Reader

@@ -23,28 +23,28 @@ from kmq_spark.client.orderly.process_queue import (
 )
 from kmq_spark.client.record import Record
 
-#: A suspended queue goes on after so many seconds, whatever was asked.
+#: Seconds until a suspended queue goes on, at least and at most, whatever was asked.
 _SUSPENDED_MIN, _SUSPENDED_MAX = 0.010, 30.0
-#: Who looks after it hears of records that came so often in vain.
+#: The log warns of records that were handed out this often without success.
 _TOLD_FROM = 16
 _ENDS = ("dead_letter", "skip", "block")
 
 
 class OrderlyStatus(Enum):
-    """What a listener says of the records it got."""
+    """The answer of an orderly consumer's listener for the records that it got."""
 
-    #: Done with; committed too, unless the listener commits by itself.
+    #: Finished; with auto_commit also committed.
     SUCCESS = "success"
-    #: Not now: the same records come again after a moment, and those behind them wait.
+    #: Hand out the same records again after a moment; those behind them wait.
     SUSPEND_CURRENT_QUEUE_A_MOMENT = "suspend"
-    #: Without auto_commit: commit these and all before them.
+    #: Commit these and all before them; meant for `auto_commit=False`, else as SUCCESS.
     COMMIT = "commit"
-    #: Without auto_commit: all since the last commit come again after a moment.
+    #: Hand out all since the last commit again after a moment; as SUCCESS with auto_commit.
     ROLLBACK = "rollback"
 
 
 class OrderlyContext:
-    """What a listener knows of the records it got, and may decide beside its answer."""
+    """What a listener knows beside its records: `topic`, `partition`, two settings to change."""
 
     __slots__ = ("_suspended", "auto_commit", "partition", "reconsume_times", "topic")
 
@@ -53,15 +53,18 @@ class OrderlyContext:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        #: Whether this answer commits what it is about; may be set.
+        #: Whether this answer commits its records; may be set.
         self.auto_commit = auto_commit
-        #: How often each of the records was handed out in vain before.
+        #: How often each of the records was handed out without success before.
         self.reconsume_times = reconsume_times
         self._suspended = -1.0
 
     @property
     def suspend_current_queue_time(self) -> float:
-        """Seconds until suspended records come again; -1 is what the consumer says. May be set."""
+        """Seconds until suspended records come again, from 0.01 to 30. May be set.
+
+        -1 stands for the setting of the consumer.
+        """
         return self._suspended
 
     @suspend_current_queue_time.setter
@@ -76,9 +79,9 @@ Listener = Callable[[list[Record], OrderlyContext], OrderlyStatus]
 class OrderlySettings:
     """The options of an orderly consumer."""
 
-    #: Attempts after the first one; -1 is without end.
+    #: Attempts after the first one; -1: without end.
     max_reconsume_times: int = -1
-    #: What becomes of records whose attempts are used up.
+    #: What becomes of records whose attempts are used up: `dead_letter`, `skip` or `block`.
     when_exhausted: str = "dead_letter"
     #: Seconds.
     suspend_current_queue_time: float = 1.0
