@@ -1,7 +1,8 @@
-"""The asyncio twins of store, producer, consumer and queue: the same names, to be awaited.
+"""kmq for asyncio: store, producer, consumer and queue under the same names, to be awaited.
 
-Each handle has one thread of its own, so that its calls keep their order and the event loop
-never waits for a disk. A wait that is cancelled loses nothing: what it took was not handed out.
+Each handle has a thread of its own, so its calls keep their order, and the event loop never waits
+for a disk. Cancelling a waiting call loses nothing: records that it took count as not handed out.
+Arguments and errors are those of the twins in `kmq_spark`, where `help` tells them.
 """
 
 from kmq_spark.aio.handles import Opening

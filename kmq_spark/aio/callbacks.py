@@ -1,7 +1,7 @@
-"""What a consumer tells its subscriber in asyncio: callbacks that run in the event loop.
+"""A consumer's callbacks in asyncio: they run in the event loop.
 
-A call of the twin waits in its thread until the callback is done. What the callback asks of its
-consumer meanwhile is done in that thread, as if a plain callback had asked.
+The consumer's thread waits inside its call until the callback is done. What the callback asks of
+its consumer meanwhile is done in that thread, as if a plain callback had asked.
 """
 
 from __future__ import annotations

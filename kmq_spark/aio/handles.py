@@ -1,4 +1,4 @@
-"""What all handles of asyncio have in common: a thread of their own, and ways to be opened."""
+"""What all handles for asyncio share: a thread of their own, and ways to open them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Call:
 
 
 class GivingWay:
-    """Has the call of a handle that waits for records sleep, until another one needs its thread."""
+    """Has a call that waits for records sleep, until another call needs the handle's thread."""
 
     def __init__(self, wake: Callable[[], None], *, alike: bool = True) -> None:
         """Calls that are not `alike` wait for different things, so they take turns."""
@@ -61,7 +61,7 @@ class GivingWay:
 
     @contextmanager
     def call(self, deadline: float = 0.0) -> Iterator[Call]:
-        """For each call: who waits gives way."""
+        """Wraps each call: a waiting call gives way to it."""
         call = Call(deadline)
         self._calls.add(call)  # before: who begins to wait meanwhile counts it
         try:
@@ -126,7 +126,7 @@ class GivingWay:
             loop.call_later(_ASLEEP, self._wake_until_over, off, loop)
 
     def end(self) -> None:
-        """Have nobody wait any more, since the process ends and waits for its threads."""
+        """End all waiting: the process ends, and waits for its threads."""
         self._calls.add(Call())  # whose time is over, and which does not end
         if self._asleep is not None:
             self._asleep.set()
@@ -153,7 +153,7 @@ os.register_at_fork(after_in_child=_givers.clear)  # the parent's threads wait t
 
 
 async def to_its_end(call: Future[T]) -> T:
-    """Wait for a call, also when the task is cancelled meanwhile: that is raised afterwards."""
+    """Wait for a call to its end; a cancellation of the task is raised afterwards."""
     waiting = asyncio.wrap_future(call)
     try:
         return await asyncio.shield(waiting)
@@ -192,7 +192,7 @@ class Handle(Generic[R]):
             raise ClosedError("the handle is closed") from None
 
     async def close(self) -> None:
-        """Close it, as the twin does; again is no error."""
+        """Close the handle; a second call does nothing."""
         await self.__aexit__(None, None, None)
 
     async def __aenter__(self) -> Self:
@@ -206,7 +206,7 @@ class Handle(Generic[R]):
 
 
 class Receiver(Handle[R]):
-    """A handle of many threads: what waits for records in one keeps no other call waiting."""
+    """A handle with several threads: a call that waits for records delays no other call."""
 
     def __init__(self, handle: R, giving_way: GivingWay) -> None:
         super().__init__(handle)
@@ -250,7 +250,7 @@ def _given_back(give_back: Callable[[T], object], done: Future[T]) -> None:
 
 
 class Opening(Generic[H]):
-    """A handle on its way: await it, or enter it with `async with`."""
+    """A handle that is being opened: await it, or enter it with `async with`."""
 
     def __init__(self, opened: Callable[[], Awaitable[H]]) -> None:
         self._open = opened

@@ -1,4 +1,4 @@
-"""The asyncio twin of keyed queues."""
+"""Keyed queues for asyncio."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kmq_spark.errors import KmqError
 
 
 class KeyedQueues(Receiver[keyed_queues.KeyedQueues]):
-    """The twin of `kmq_spark.KeyedQueues`: every other method of it is here too, to be awaited."""
+    """`kmq_spark.KeyedQueues` for asyncio: each of its methods is here too, to be awaited."""
 
     def __init__(self, handle: keyed_queues.KeyedQueues) -> None:
         super().__init__(handle, GivingWay(handle._wake, alike=False))
@@ -26,7 +26,7 @@ class KeyedQueues(Receiver[keyed_queues.KeyedQueues]):
         self.name = handle.name
 
     async def put(self, queue: str | bytes, message: bytes | str) -> int:
-        """Append a message to a queue; its index, when it is durable."""
+        """Append a message to a queue; return its index once it is durable."""
         put = await self._run(self._handle.put, queue, message)
         await _done(put)
         return await self._run(put.result)  # the index may have to be read
@@ -34,11 +34,11 @@ class KeyedQueues(Receiver[keyed_queues.KeyedQueues]):
     async def put_batch(
         self, queues: Sequence[str | bytes], messages: Sequence[bytes | str]
     ) -> list[int]:
-        """Append messages to queues, all or none; their indexes, when they are durable."""
+        """Append messages to queues, all or none; return their indexes once they are durable."""
         return await self._run(_put_all, self._handle.put_batch, queues, messages)
 
     async def put_arrow(self, batch: pa.RecordBatch | pa.Table) -> list[int]:
-        """The same with a RecordBatch or Table that has the columns `queue` and `value`."""
+        """Append the messages of a RecordBatch or Table with the columns `queue` and `value`."""
         return await self._run(_put_all, self._handle.put_arrow, batch)
 
     async def receive(
@@ -50,7 +50,7 @@ class KeyedQueues(Receiver[keyed_queues.KeyedQueues]):
         group: str = "default",
         lock_timeout: float | timedelta = 30.0,
     ) -> list[KeyedDelivery]:
-        """The oldest messages of a queue that are not acknowledged and that nobody holds."""
+        """Receive the oldest messages of a queue that its group neither acknowledged nor holds."""
         receive = partial(
             self._handle._receive, queue, max_records, group=group, lock_timeout=lock_timeout
         )
@@ -58,14 +58,14 @@ class KeyedQueues(Receiver[keyed_queues.KeyedQueues]):
         return [KeyedDelivery(self, each) for each in found]
 
     async def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
-        """These are done, all in one commit."""
+        """Acknowledge one delivery or several, of one group, in one commit."""
         some: Any = deliveries if isinstance(deliveries, Iterable) else (deliveries,)
         twins = [each.delivery if isinstance(each, KeyedDelivery) else each for each in some]
         await self._run(self._handle.ack, twins)  # which says what is none
 
 
 class KeyedDelivery:
-    """The twin of a message in the hands of a receiver: its answers are to be awaited."""
+    """`kmq_spark.KeyedDelivery` for asyncio: its answers are awaited."""
 
     def __init__(self, queues: KeyedQueues, delivery: keyed_receiving.KeyedDelivery) -> None:
         self._queues = queues
@@ -75,15 +75,15 @@ class KeyedDelivery:
         return getattr(self.delivery, name)
 
     async def ack(self) -> None:
-        """It is done; nobody of the group gets it again."""
+        """Acknowledge the message: its group never gets it again."""
         await self._queues._run(self.delivery.ack)
 
     async def nack(self, delay: float | timedelta = 0.0) -> None:
-        """It failed, and comes again."""
+        """Have the message handed out again, after `delay` seconds."""
         await self._queues._run(self.delivery.nack, delay)
 
     async def extend(self, seconds: float | timedelta) -> None:
-        """It takes longer: it is held until so many seconds from now."""
+        """Hold the message until `seconds` from now."""
         await self._queues._run(self.delivery.extend, seconds)
 
 

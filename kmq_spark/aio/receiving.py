@@ -1,4 +1,4 @@
-"""The asyncio twins of whoever receives records: consumers and queues."""
+"""Consumers and queues for asyncio."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _hearing: ContextVar[Handle[Any] | None] = ContextVar("kmq_hearing", default=Non
 
 
 class Consumer(Handle[consumer.Consumer]):
-    """The twin of `kmq_spark.Consumer`: every other method of it is here too, to be awaited."""
+    """`kmq_spark.Consumer` for asyncio: each of its methods is here too, to be awaited."""
 
     def __init__(self, handle: consumer.Consumer) -> None:
         super().__init__(handle)
@@ -70,7 +70,10 @@ class Consumer(Handle[consumer.Consumer]):
         on_revoke: AsyncCallback | None = None,
         on_lost: AsyncCallback | None = None,
     ) -> None:
-        """As the twin's; the callbacks, `async def` or plain ones, run in the event loop."""
+        """Subscribe as `kmq_spark.Consumer.subscribe` does.
+
+        The callbacks, `async def` or plain functions, run in the event loop.
+        """
         own = self._callbacks.listener
         told = {"on_assign": own(on_assign), "on_revoke": own(on_revoke), "on_lost": own(on_lost)}
         await self._run(self._handle.subscribe, topics, pattern=pattern, **told)
@@ -87,18 +90,18 @@ class Consumer(Handle[consumer.Consumer]):
             await asyncio.shield(asyncio.wrap_future(leaving))
 
     async def poll(self, timeout: float | None = 0.0) -> Record | None:
-        """The next record, or None when there is none within `timeout` seconds."""
+        """Return the next record, or None when none comes within `timeout` seconds."""
         records = await self._wait(timeout, partial(self._handle._take_records, 1))
         return records[0] if records else None
 
     async def consume(self, max_records: int = 500, timeout: float | None = 1.0) -> list[Record]:
-        """What is there, at most `max_records`; waits up to `timeout` seconds for the first."""
+        """Return at most `max_records` records; waits up to `timeout` seconds for the first."""
         return await self._wait(timeout, partial(self._handle._take_records, max_records))
 
     async def consume_arrow(
         self, max_rows: int = 65_536, timeout: float | None = 1.0
     ) -> pa.Table | None:
-        """The same as one table, or None when nothing came."""
+        """Return at most `max_rows` records as a table; None when none come in time."""
         return await self._wait(timeout, partial(self._handle._take_table, max_rows))
 
     async def __aiter__(self) -> AsyncIterator[Record]:
@@ -125,7 +128,7 @@ class Consumer(Handle[consumer.Consumer]):
 
 
 class OrderlyConsumer(Handle[orderly.OrderlyConsumer]):
-    """The twin of `kmq_spark.OrderlyConsumer`; its listener runs in the event loop."""
+    """`kmq_spark.OrderlyConsumer` for asyncio; its listener runs in the event loop."""
 
     def __init__(self, handle: orderly.OrderlyConsumer) -> None:
         super().__init__(handle)
@@ -134,7 +137,7 @@ class OrderlyConsumer(Handle[orderly.OrderlyConsumer]):
     async def answer(
         self, listener: AsyncListener, records: list[Record], context: OrderlyContext
     ) -> OrderlyStatus:
-        """What the listener says, in a task of its own."""
+        """Return the listener's answer, from a task of its own."""
         _hearing.set(self)
         given = listener(records, context)
         return await given if isawaitable(given) else given
@@ -146,38 +149,38 @@ class OrderlyConsumer(Handle[orderly.OrderlyConsumer]):
             await super().__aexit__(*raised)
 
     async def join(self, timeout: float | None = None) -> None:
-        """Return when it is closed; raises what ended it before."""
+        """Wait until it is closed; raises the error that ended it before."""
         await asyncio.to_thread(self.consumer.join, timeout)
 
     def process_queues(self) -> dict[str, dict[int, QueueState]]:
-        """What of each partition waits, is taken and is done with, by topic and number."""
+        """Return the state of each process queue: `{topic: {partition: QueueState}}`."""
         return self.consumer.process_queues()
 
 
 class Delivery(queue_delivery.Delivery):
-    """The twin of `kmq_spark.Delivery`: its answers are to be awaited."""
+    """`kmq_spark.Delivery` for asyncio: its answers are awaited."""
 
     __slots__ = ()
 
     async def ack(self) -> None:  # type: ignore[override]
-        """It is done; nobody gets it again."""
+        """Acknowledge the record: it is finished, and nobody gets it again."""
         await self[-1]._run(super().ack)
 
     async def nack(self, delay: float | timedelta | None = None) -> None:  # type: ignore[override]
-        """It failed, and comes again."""
+        """Have the record handed out again, after `delay` seconds or by the queue's `backoff`."""
         await self[-1]._run(super().nack, delay)
 
     async def reject(self, reason: str | None = None) -> None:  # type: ignore[override]
-        """It fails for ever: it becomes a dead letter at once."""
+        """Make the record a dead letter at once, with this reason."""
         await self[-1]._run(super().reject, reason)
 
     async def extend(self, seconds: float | timedelta) -> None:  # type: ignore[override]
-        """It takes longer: it is held until so many seconds from now."""
+        """Hold the record until `seconds` from now."""
         await self[-1]._run(super().extend, seconds)
 
 
 class Queue(Receiver[queue.Queue]):
-    """The twin of `kmq_spark.Queue`: every other method of it is here too, to be awaited."""
+    """`kmq_spark.Queue` for asyncio: each of its methods is here too, to be awaited."""
 
     def __init__(self, handle: queue.Queue) -> None:
         super().__init__(handle, GivingWay(handle._wake))
@@ -190,12 +193,12 @@ class Queue(Receiver[queue.Queue]):
         await asyncio.to_thread(self._thread.shutdown)
 
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
-        """Records that nobody else gets until they are answered, or their lock ends."""
+        """Receive records that nobody else gets until they are answered, or their lock ends."""
         receive = partial(self._handle._receive, max_records)
         found = await self._received(receive, self._handle._give_back, timeout)
         return [Delivery((*each, self)) for each in found or ()]
 
     async def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table:
-        """The same as a table, with a column `_delivery` for `ack`; no rows when nothing came."""
+        """Receive the same as a table, with a column `_delivery` for `ack`."""
         receive = partial(self._handle._receive_arrow, max_rows)
         return await self._received(receive, self._handle._give_back, timeout)

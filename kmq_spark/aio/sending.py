@@ -1,4 +1,4 @@
-"""The asyncio twins of producers and their transactions."""
+"""Producers and transactions for asyncio."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kmq_storage.groups import Offsets
 
 
 class Producer(Handle[producer.Producer]):
-    """The twin of `kmq_spark.Producer`: an awaited send gives the metadata."""
+    """`kmq_spark.Producer` for asyncio: an awaited send gives its metadata."""
 
     def __init__(self, handle: producer.Producer) -> None:
         super().__init__(handle)
@@ -29,23 +29,23 @@ class Producer(Handle[producer.Producer]):
         self._helps = not handle._log.is_remote
 
     async def send(self, *arguments: Any, **options: Any) -> RecordMetadata:
-        """Send a record; return its place when it is acknowledged."""
+        """Send a record; return its RecordMetadata once it is acknowledged."""
         return await self._acknowledged(self._handle.send, *arguments, **options)
 
     async def send_batch(self, *arguments: Any, **options: Any) -> list[RecordMetadata]:
-        """Send records as one unit; return their places when they are acknowledged."""
+        """Send records as one unit; return their metadata once they are acknowledged."""
         return await self._acknowledged(self._handle.send_batch, *arguments, **options)
 
     async def send_arrow(self, *arguments: Any, **options: Any) -> BatchMetadata:
-        """Send Arrow data as one unit; return where it is when it is acknowledged."""
+        """Send Arrow data as one unit; return its BatchMetadata once it is acknowledged."""
         return await self._acknowledged(self._handle.send_arrow, *arguments, **options)
 
     async def send_arrow_to_queue(self, *arguments: Any, **options: Any) -> BatchMetadata:
-        """Arrow data to one queue, whole or not at all, and where its rows are."""
+        """Send Arrow data to one queue as one unit; return its BatchMetadata once acknowledged."""
         return await self._acknowledged(self._handle.send_arrow_to_queue, *arguments, **options)
 
     async def send_to_queue(self, *arguments: Any, **options: Any) -> RecordMetadata:
-        """Send a record to one queue; return its place when it is acknowledged."""
+        """Send a record to one queue; return its RecordMetadata once it is acknowledged."""
         return await self._acknowledged(self._handle.send_to_queue, *arguments, **options)
 
     async def _acknowledged(
@@ -68,48 +68,49 @@ class Producer(Handle[producer.Producer]):
         return future.result() if future.done() else await asyncio.wrap_future(future)
 
     def transaction(self) -> Transaction:
-        """A transaction, to be entered by `async with`; leaving the block commits or aborts."""
+        """Return a transaction for `async with`; leaving the block commits, an exception aborts."""
         return Transaction(self, self._handle.transaction())
 
     async def begin_transaction(self) -> Transaction:
-        """Begin a transaction that `commit_transaction` or `abort_transaction` ends."""
+        """Begin a transaction, which `commit_transaction` or `abort_transaction` ends."""
         return await self.transaction().__aenter__()
 
     async def commit_transaction(self) -> None:
-        """Commit all that was sent since the beginning; returns when it is durable."""
+        """Commit everything sent since `begin_transaction`; returns when it is durable."""
         await self._run(self._handle.commit_transaction)
 
     async def abort_transaction(self) -> None:
-        """Store nothing of what was sent since the beginning."""
+        """Store nothing of what was sent since `begin_transaction`."""
         await self._run(self._handle.abort_transaction)
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
-        """Commit offsets for a group, or as a consumer that is a member, with the transaction."""
+        """Commit offsets for a group, or as a consumer of the group, in the open transaction."""
         await self._run(self._handle.send_offsets_to_transaction, offsets, twin_of(group))
 
     async def flush(self, timeout: float | None = None) -> int:
-        """Wait until everything sent is durable; the number of records that still are not."""
+        """Wait until everything sent so far is durable; return how many records are not."""
         return await asyncio.to_thread(self._handle.flush, timeout)
 
     async def close(self, timeout: float | None = None) -> None:
-        """Accept nothing more; returns when all is committed, within `timeout` seconds.
+        """Commit everything pending, and accept nothing more.
 
-        KmqTimeoutError when that takes longer: committing goes on, and it may be closed again.
+        KmqTimeoutError when that takes longer than `timeout` seconds. Committing goes on, and the
+        producer may be closed again.
         """
         await asyncio.to_thread(self._handle.close, timeout)
         await super().close()
 
     def __len__(self) -> int:
-        """How many records are not durable yet."""
+        """Return how many records are not durable yet."""
         return len(self._handle)
 
     def __bool__(self) -> bool:
-        """A producer is one though nothing waits."""
+        """Always true, also when nothing is pending."""
         return True
 
 
 class Sent(Generic[T]):
-    """A send of a transaction: awaited after the commit, it gives the metadata."""
+    """A send in a transaction: awaited after the commit, it gives the metadata."""
 
     def __init__(self, future: Future[T]) -> None:
         self._future = future
@@ -119,36 +120,36 @@ class Sent(Generic[T]):
 
 
 class Transaction:
-    """The twin of a producer's transaction: awaited sends are in it, and done after its commit."""
+    """A transaction for asyncio: its sends are awaited, and done, after its commit."""
 
     def __init__(self, producer: Producer, twin: transaction.Transaction) -> None:
         self._run, self._submit = producer._run, producer._submit
         self._twin = twin
 
     async def send(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
-        """Send a record with the commit; what this gives is awaited after that."""
+        """Send a record in the transaction; await the result after the commit."""
         return Sent(await self._run(self._twin.send, *arguments, **options))
 
     async def send_batch(self, *arguments: Any, **options: Any) -> Sent[list[RecordMetadata]]:
-        """Send records with the commit."""
+        """Send records in the transaction."""
         return Sent(await self._run(self._twin.send_batch, *arguments, **options))
 
     async def send_arrow(self, *arguments: Any, **options: Any) -> Sent[BatchMetadata]:
-        """Send Arrow data with the commit."""
+        """Send Arrow data in the transaction."""
         return Sent(await self._run(self._twin.send_arrow, *arguments, **options))
 
     async def send_to_queue(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
-        """Send to a queue with the commit."""
+        """Send to a queue in the transaction."""
         return Sent(await self._run(self._twin.send_to_queue, *arguments, **options))
 
     async def ack(
         self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch
     ) -> None:
-        """Acknowledge what was received from queues with the commit; rows of a table, too."""
+        """Acknowledge deliveries, or rows of `receive_arrow`, in the transaction."""
         await self._run(self._twin.ack, deliveries)
 
     async def commit_offsets(self, offsets: Consumer | Mapping[str, Offsets]) -> None:
-        """Commit what a consumer has handed out, or `{group: offsets}`."""
+        """Commit the positions of a consumer, or `{group: offsets}`, in the transaction."""
         await self._run(self._twin.commit_offsets, twin_of(offsets))
 
     async def __aenter__(self) -> Self:
@@ -170,5 +171,5 @@ class Transaction:
 
 
 def twin_of(value: Any) -> Any:
-    """A consumer of asyncio as the one that it stands for; all else as it is."""
+    """Return the consumer behind one of asyncio; everything else as it is."""
     return value._handle if isinstance(value, Consumer) else value

@@ -1,4 +1,4 @@
-"""The asyncio twins of a store and of opening one."""
+"""The store for asyncio, and how to open it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from kmq_storage.model import Commit
 
 
 def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa: A001 - its name
-    """The twin of `kmq_spark.open`."""
+    """Open a store: `await` it, or use `async with`. Options as for `kmq_spark.open`."""
 
     async def opened() -> Store:
         return Store(await asyncio.to_thread(partial(open_store, url, **options)))
@@ -31,40 +31,40 @@ def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa
 
 
 class Store(Handle[store.Store]):
-    """The twin of `kmq_spark.Store`: every other method of it is here too, to be awaited."""
+    """`kmq_spark.Store` for asyncio: each of its methods is here too, to be awaited."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._handle, name)
         return partial(self._run, found) if callable(found) else found
 
     def read(self, topic: str, **options: Any) -> AsyncIterator[pa.RecordBatch]:
-        """The record batches of `kmq_spark.Store.read`, for `async for`."""
+        """Yield record batches, for `async for`; arguments as for `kmq_spark.Store.read`."""
         return self._each(partial(self._handle.read, topic, **options))
 
     def commits(self, start: int | None = None) -> AsyncIterator[Commit]:
-        """The commits of `kmq_spark.Store.commits`, for `async for`."""
+        """Yield the commits of the log, for `async for`; see `kmq_spark.Store.commits`."""
         return self._each(partial(self._handle.commits, start))
 
     async def _each(self, found: Callable[[], Iterable[T]]) -> AsyncIterator[T]:
-        """What an iterator yields, each step of it in the handle's thread."""
+        """Yield what an iterator gives, with each step in the handle's thread."""
         steps = await self._run(lambda: iter(found()))
         while (step := await self._run(next, steps, None)) is not None:
             yield step
 
     def producer(self, **options: Any) -> Opening[Producer]:
-        """The twin of `kmq_spark.Store.producer`."""
+        """Open a producer; options as for `kmq_spark.Store.producer`."""
         return self._opening(Producer, self._handle.producer, **options)
 
     def consumer(self, group: str | None = None, **options: Any) -> Opening[Consumer]:
-        """The twin of `kmq_spark.Store.consumer`."""
+        """Open a consumer; options as for `kmq_spark.Store.consumer`."""
         return self._opening(Consumer, self._handle.consumer, group, **options)
 
     def queue(self, name: str, **options: Any) -> Opening[Queue]:
-        """The twin of `kmq_spark.Store.queue`."""
+        """Open a queue to receive from; options as for `kmq_spark.Store.queue`."""
         return self._opening(Queue, self._handle.queue, name, **options)
 
     def keyed_queues(self, name: str, **options: Any) -> Opening[KeyedQueues]:
-        """The twin of `kmq_spark.Store.keyed_queues`."""
+        """Open the keyed queues of a topic; options as for `kmq_spark.Store.keyed_queues`."""
         return self._opening(KeyedQueues, self._handle.keyed_queues, name, **options)
 
     def _opening(
@@ -78,7 +78,10 @@ class Store(Handle[store.Store]):
     def orderly_consumer(
         self, group: str, topics: Iterable[str] | str, listener: AsyncListener, **options: Any
     ) -> Opening[OrderlyConsumer]:
-        """The twin of `kmq_spark.Store.orderly_consumer`, started; its listener runs here."""
+        """Open and start an orderly consumer, whose `async def` listener runs in this event loop.
+
+        Options as for `kmq_spark.Store.orderly_consumer`.
+        """
 
         async def opened() -> OrderlyConsumer:
             loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""OpenMessaging's interface over kmq: producers, pull and push consumers of queues.
+"""OpenMessaging's interface over kmq: producers, and pull and push consumers of queues.
 
-Every name may be written in camelCase, too (`createBytesMessageToTopic`).
+Every name may also be written in camelCase (`createBytesMessageToTopic`).
 """
 
 from kmq_spark.openmessaging.key_value import KeyValue

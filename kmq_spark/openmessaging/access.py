@@ -1,4 +1,4 @@
-"""The stores of this process: whoever names the same STORE_PATH shares one handle."""
+"""The stores of this process: all users of one STORE_PATH share one handle."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _shared: dict[str, Shared] = {}
 
 
 class Shared:
-    """A store, and how many use it; the last of them closes it."""
+    """A store and the number of its users; the last user closes it."""
 
     def __init__(self, path: str) -> None:
         self.path, self.store, self.users = path, open_store(path), 0
 
     @cached_property
     def producer(self) -> Producer:
-        """What all producers send with, so that their messages are stored together."""
+        """Return the one producer of the process, so that all messages share commits."""
         return self.store.producer(linger=_LINGER)
 
     def settle(self) -> None:
-        """Wait until everything that was sent is stored, or refused."""
+        """Wait until everything that was sent is stored or refused."""
         if "producer" in vars(self):
             self.producer.flush()
 
     def leave(self) -> None:
-        """One uses it no more."""
+        """Count one user less."""
         with _lock:
             self.users -= 1
             if not self.users:
@@ -49,7 +49,7 @@ class Shared:
 
 
 class StoreUser(BothSpellings):
-    """What is made from a KeyValue with STORE_PATH; it ends with `shutdown`, or the process."""
+    """Made from a KeyValue with STORE_PATH; it ends with `shutdown`, or with the process."""
 
     def __init__(self, key_value: KeyValue) -> None:
         path = _path_in(key_value)
@@ -67,11 +67,11 @@ class StoreUser(BothSpellings):
         at_end(self._end)
 
     def startup(self) -> None:
-        """Nothing is left to do: it began when it was made."""
+        """Does nothing: it began when it was made."""
         self._check_open()
 
     def shutdown(self) -> None:
-        """End, with everything stored that is to be; again is no error."""
+        """Store what is pending, and end; a second call does nothing."""
         not_at_end(self._end)
         with _lock:
             self._closed, ending = True, self._ending.pop_all()

@@ -1,6 +1,6 @@
-"""Headers, properties and settings by key; and the second spelling of all names, in camelCase.
+"""Headers, properties and settings by key, and the camelCase spelling of all names.
 
-Compiled with `key_value.pxd` where there is a compiler, so that classes of C have these methods.
+Compiled with `key_value.pxd` where there is a compiler, so that its classes are C's.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _LONG = 2**63
 
 
 def in_camel_case(name: str) -> str:
-    """`attach_queue` as `attachQueue`."""
+    """Return a name in camelCase: `attach_queue` becomes `attachQueue`."""
     first, *others = name.split("_")
     return first + "".join(map(str.capitalize, others))
 
 
 class BothSpellings:
-    """What gives the methods of a subclass their names in camelCase, too."""
+    """Gives the methods of a subclass their names in camelCase as well."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ class BothSpellings:
 
 
 class KeyValue:
-    """Values by key, each of which comes back with its type; what is not there is 0 or None."""
+    """Values by key, which keep their types; a missing key reads as 0 or None."""
 
     __slots__ = ("values",)
 
@@ -54,16 +54,16 @@ class KeyValue:
         return type(self), (self.values,), getattr(self, "__dict__", None)
 
     def put(self, key: str, value: Value | os.PathLike[str]) -> Self:
-        """Set or replace one value.
+        """Set one value; returns this KeyValue.
 
-        InvalidRequestError unless the key is non-empty text and the value a 64-bit int, a float
-        or non-empty text.
+        InvalidRequestError unless the key is non-empty text, and the value a 64-bit int, a float or
+        non-empty text.
         """
         set_checked(self.values, key, os.fspath(value) if isinstance(value, os.PathLike) else value)
         return self
 
     def get_int(self, key: str) -> int:
-        """The whole number of this key; 0 when there is none."""
+        """Return the whole number of this key; 0 when there is none."""
         value = self.values.get(key)
         return value if type(value) is int else self._get(key, int, 0)
 
@@ -71,14 +71,14 @@ class KeyValue:
     getInt = getLong = get_int  # noqa: N815
 
     def get_double(self, key: str) -> float:
-        """The number of this key; 0.0 when there is none."""
+        """Return the number of this key; 0.0 when there is none."""
         value = self.values.get(key)
         return value if type(value) is float else self._get(key, float, 0.0)
 
     getDouble = get_double  # noqa: N815
 
     def get_string(self, key: str) -> str | None:
-        """The text of this key, also of a number; None when there is none."""
+        """Return the text of this key, a number as text; None when there is none."""
         value = self.values.get(key)
         return value if type(value) is str else self._get(key, str, None)
 
@@ -93,11 +93,11 @@ class KeyValue:
             raise InvalidRequestError(what, key=key) from None
 
     def key_set(self) -> set[str]:
-        """All keys."""
+        """Return all keys."""
         return set(self.values)
 
     def contains_key(self, key: str) -> bool:
-        """Whether there is a value of this key."""
+        """Whether the key has a value."""
         return key in self.values
 
     keySet, containsKey = key_set, contains_key  # noqa: N815

@@ -1,6 +1,6 @@
-"""A message, where it was stored, and the headers that are standard.
+"""A message, the result of sending it, and the names of the standard headers.
 
-Compiled with `message.pxd` where there is a compiler, so that classes of C have these methods.
+Compiled with `message.pxd` where there is a compiler, so that its classes are C's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PLACING = frozenset(("SearchKey", "ShardingKey", "ShardingPartition"))
 
 
 class MessageHeader:
-    """The names of the standard headers; docs/guide/openmessaging.md has what they mean."""
+    """The names of the standard headers; docs/guide/openmessaging.md tells their meaning."""
 
     MESSAGE_ID = "MessageId"
     TOPIC = "Topic"
@@ -45,7 +45,7 @@ class MessageHeader:
 
 
 class SendResult:
-    """Where a message is stored; asking waits until it is."""
+    """Where a message is stored; its methods wait until it is."""
 
     __slots__ = ("_host", "_name", "future")
 
@@ -53,12 +53,12 @@ class SendResult:
         self.future, self._name, self._host = future, name, host
 
     def message_id(self) -> str:
-        """The message's id, by which it can be acknowledged; the error when it was refused."""
+        """Return the id of the message, for `ack`; raises the error of a refused message."""
         place = self.future.result()
         return message_id(self._name, place.partition, place.offset)
 
     def headers(self) -> dict[str, Any]:
-        """The headers that are set when a message is stored."""
+        """Return the headers that storing the message has set."""
         time = self.future.result()[3] // 1000
         return {"MessageId": self.message_id(), "StoreTimestamp": time, "StoreHost": self._host}
 
@@ -66,7 +66,7 @@ class SendResult:
 
 
 class BytesMessage:
-    """Made by `Producer.create_bytes_message_to_topic`, or received."""
+    """A message that was received, or that `Producer.create_bytes_message_to_topic` made."""
 
     __slots__ = ("body", "header_values", "property_values", "sent")
 
@@ -78,29 +78,29 @@ class BytesMessage:
         self.sent: SendResult | None = None
 
     def get_body(self) -> bytes | None:
-        """The bytes that were sent."""
+        """Return the body as bytes."""
         return self.body
 
     getBody = get_body  # noqa: N815
 
     def headers(self) -> KeyValue:
-        """The headers; of a sent message, when it is stored, with what was set by that."""
+        """Return the headers; of a sent message with those that storing it has set."""
         if self.sent is not None:
             sent, self.sent = self.sent, None
             self.header_values.update(sent.headers())
         return KeyValue(self.header_values)
 
     def properties(self) -> KeyValue:
-        """The properties."""
+        """Return the properties."""
         return KeyValue(self.property_values)
 
     def put_headers(self, key: str, value: Value) -> Self:
-        """Set a header; the message itself is returned."""
+        """Set a header; returns the message."""
         set_checked(self.header_values, key, value)
         return self
 
     def put_properties(self, key: str, value: Value) -> Self:
-        """Set a property; the message itself is returned."""
+        """Set a property; returns the message."""
         set_checked(self.property_values, key, value)
         return self
 
@@ -137,18 +137,18 @@ def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
 
 
 def message_id(topic: str, partition: int, offset: int) -> str:
-    """The id of a message: its place."""
+    """Return the id of a message, made of its place."""
     return f"{topic}:{partition}:{offset}"
 
 
 def place_of(identity: object) -> tuple[str, int, int] | None:
-    """The topic, or the log of a queue, the partition and the offset in an id; None without one."""
+    """Return topic (or a queue's own log), partition and offset of an id; None for no id."""
     found = _ID.fullmatch(str(identity))
     return (found[1], int(found[2]), int(found[3])) if found else None
 
 
 def partition_of(name: object) -> tuple[str, int | None]:
-    """The name and number in `topic:partition`; None for the number where there is only a name."""
+    """Split `topic:partition` into name and number; the number is None without one."""
     topic, colon, number = name.partition(":") if isinstance(name, str) else ("", ":", "")
     if colon and not number.isdecimal():
         raise InvalidRequestError(f"a partition is named as `topic:number`, not {name!r:.80}")

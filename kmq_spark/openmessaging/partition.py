@@ -27,7 +27,7 @@ class PartitionConsumer(StoreUser):
     """Reads partitions without taking part in any queue."""
 
     def partition_iterator(self, name: str) -> PartitionIterator:
-        """The messages of a topic or queue (`name`), or of one partition (`topic:partition`)."""
+        """Return an iterator over a topic, a queue, or one partition (`topic:partition`)."""
         self._check_open()
         name, number = partition_of(name)
         state = self._store.log.refresh()
@@ -38,7 +38,7 @@ class PartitionConsumer(StoreUser):
 
 
 class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
-    """A place between two messages, at first where `persist` was called last."""
+    """A position between two messages; it begins where `persist` was called last."""
 
     def __init__(self, store: Store, topic: str, partition: int) -> None:
         self._store, self._topic, self._partition = store, topic, partition
@@ -60,21 +60,21 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         return part.first, part.end
 
     def current_offset(self) -> int:
-        """The offset of the message that `next` gives."""
+        """Return the offset of the message that `next` gives."""
         start, _ = self._bounds()
         return max(self._at, start)  # what was trimmed is not gone through
 
     def first_offset(self) -> int:
-        """The offset of the first message."""
+        """Return the offset of the first message."""
         return self._bounds()[0]
 
     def last_offset(self) -> int:
-        """The offset of the last message; that of the first one to come where there is none."""
+        """Return the offset of the last message; without any, that of the first one to come."""
         start, end = self._bounds()
         return max(start, end - 1)
 
     def seek_by_offset(self, offset: int, persistent: bool = False) -> None:
-        """Go to an offset; to the first or last message for one that lies outside."""
+        """Go to an offset; for one outside, to the first or last message."""
         self._at = min(max(checked_offset(offset), self.first_offset()), self.last_offset())
         if persistent:
             self.persist()
@@ -88,17 +88,17 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         self.seek_by_offset(self.last_offset() if found is None else found, persistent)
 
     def persist(self) -> None:
-        """Have the next iterator over this partition begin here."""
+        """Have the next iterator over this partition begin at the present position."""
         place = {self._topic: {self._partition: self.current_offset()}}
         set_group_offsets(self._store.log, _GROUP, place)
 
     def has_next(self) -> bool:
-        """Whether there is a message here."""
+        """Whether there is a message at this position."""
         start, end = self._bounds()
         return max(self._at, start) < end
 
     def next(self) -> BytesMessage | None:
-        """The message here, and go behind it; None at the end."""
+        """Return the message at this position, and go behind it; None at the end."""
         found = None
         while found is None and self.has_next():
             at = self.current_offset()
@@ -107,12 +107,12 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         return found
 
     def has_previous(self) -> bool:
-        """Whether there is a message before."""
+        """Whether there is a message before this position."""
         start, _ = self._bounds()
         return self._at > start
 
     def previous(self) -> BytesMessage | None:
-        """The message before, and go to it; None at the beginning."""
+        """Return the message before this position, and go to it; None at the beginning."""
         found = None
         while found is None and self.has_previous():
             found = self._message(self._at - 1, self._at - _ROWS)

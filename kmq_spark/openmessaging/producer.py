@@ -1,4 +1,4 @@
-"""The producer: a message is a record of kmq's producer, which all producers of a process share."""
+"""The producer: a message is a record of kmq's producer, which a process's producers share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REMEMBERED = 1_024
 
 
 class Promise(Future[SendResult], BothSpellings):
-    """What `send_async` gives: a future, also under the names of OpenMessaging."""
+    """The future that `send_async` returns, with OpenMessaging's names as well."""
 
     get = Future.result
     is_done = Future.done
@@ -33,9 +33,9 @@ class Promise(Future[SendResult], BothSpellings):
 
 
 class Producer(StoreUser):
-    """Sends messages to topics and queues, which it makes; any number of threads may use it.
+    """Sends messages to topics and queues, which it makes when missing; for any threads.
 
-    Per topic or queue the messages of one producer are stored in the order in which they were
+    The messages of one producer to a topic or queue are stored in the order in which they were
     sent. After `flush` they are on disk.
     """
 
@@ -54,7 +54,7 @@ class Producer(StoreUser):
         reopen_in_child(self)
 
     def after_fork_in_child(self) -> None:
-        """What waits is the parent's to send."""
+        """Forget pending messages in the child: the parent sends them."""
         #: Outcome and index of each send in turn: fewer objects than futures for the collector.
         self._sent: deque[Any] = deque()
         self._next_look = 2 * _REMEMBERED
@@ -62,11 +62,11 @@ class Producer(StoreUser):
         self._forgetting, self._looking = threading.Lock(), threading.Lock()
 
     def create_bytes_message_to_topic(self, topic: str, body: bytes) -> BytesMessage:
-        """A message for everyone who reads the topic."""
+        """Return a message for every reader of the topic."""
         return self._message("Topic", topic, body)
 
     def create_bytes_message_to_queue(self, queue: str, body: bytes) -> BytesMessage:
-        """A message for the readers of one queue only."""
+        """Return a message for the readers of one queue only."""
         return self._message("Queue", queue, body)
 
     def _message(self, kind: str, name: str, body: bytes) -> BytesMessage:
@@ -81,10 +81,10 @@ class Producer(StoreUser):
         return BytesMessage(body, headers, {})
 
     def send(self, message: BytesMessage, properties: KeyValue | None = None) -> SendResult:
-        """Send a message; the result is known soon, or when somebody asks for it.
+        """Send a message; its result waits, when asked, until the message is stored.
 
-        InvalidRequestError for one that is for no topic and no queue, for both, or too large.
-        `properties` are for other implementations, and have no meaning here.
+        InvalidRequestError for a message without topic and queue, with both, or too large.
+        `properties` exists for other implementations, and is ignored.
         """
         if self._closed:
             self._check_open()
@@ -95,7 +95,7 @@ class Producer(StoreUser):
         return result
 
     def send_async(self, message: BytesMessage, properties: KeyValue | None = None) -> Promise:
-        """Send a message; the future has its SendResult when it is stored."""
+        """Send a message; the future gives its SendResult once it is stored."""
         result, promise = self.send(message, properties), Promise()
 
         def tell(stored: Future[RecordMetadata]) -> None:
@@ -106,18 +106,18 @@ class Producer(StoreUser):
         return promise
 
     def send_oneway(self, message: BytesMessage, properties: KeyValue | None = None) -> None:
-        """Send a message and forget it; `flush` tells when it could not be stored."""
+        """Send a message without a result; `flush` raises when it could not be stored."""
         self.send(message, properties)
 
     def create_batch_to_partition(self, name: str) -> BatchToPartition:
-        """Messages for one topic or queue that are stored all or not at all.
+        """Return a batch of messages for one topic or queue: all are stored, or none.
 
-        `name`: a topic or queue, of a topic also `topic:partition`.
+        `name`: a topic, a queue, or one partition of a topic (`topic:partition`).
         """
         return BatchToPartition(self, name)
 
     def store_whole(self, messages: list[BytesMessage], partition: int | None) -> None:
-        """Store messages of one topic or queue behind what was sent, all or none of them."""
+        """Store messages of one topic or queue, all or none, behind everything sent before."""
         self._check_open()
         self._shared.settle()
         if partition is None:
@@ -179,7 +179,7 @@ class Producer(StoreUser):
         return own
 
     def flush(self) -> None:
-        """Return when everything sent is on disk; the error of the first that was refused."""
+        """Wait until everything sent is on disk; raises the error of the first refused message."""
         self._check_open()
         self._settle()
 
@@ -201,7 +201,7 @@ class Producer(StoreUser):
 
 
 class BatchToPartition(BothSpellings):
-    """Messages that are stored all or not at all, by `commit`."""
+    """Messages that `commit` stores all or not at all."""
 
     def __init__(self, producer: Producer, name: str) -> None:
         self._producer = producer
@@ -209,7 +209,7 @@ class BatchToPartition(BothSpellings):
         self._messages: list[BytesMessage] = []
 
     def send(self, message: BytesMessage) -> None:
-        """Add a message; InvalidRequestError for one to another topic or queue."""
+        """Add a message; InvalidRequestError when it is for another topic or queue."""
         target = target_of(message)
         if self._name != target[1] or any(target_of(m) != target for m in self._messages[:1]):
             raise InvalidRequestError(
@@ -218,20 +218,20 @@ class BatchToPartition(BothSpellings):
         self._messages.append(message)
 
     def commit(self) -> None:
-        """Store them and return when they are on disk; an error when none is stored."""
+        """Store the messages; returns when they are on disk. An error means that none is stored."""
         messages, self._messages = self._messages, []
         if messages:
             self._producer.store_whole(messages, self._partition)
 
     def rollback(self) -> None:
-        """Forget them."""
+        """Forget the messages."""
         self._messages = []
 
     close = rollback
 
 
 def target_of(message: BytesMessage) -> tuple[str, Any]:
-    """Whether a message is for a "Topic" or a "Queue", and the name."""
+    """Return "Topic" or "Queue", and the name that a message is for."""
     if type(message) is not BytesMessage:
         raise InvalidRequestError(f"only messages of this producer can be sent, not {message!r}")
     topic, queue = message.header_values.get("Topic"), message.header_values.get("Queue")

@@ -1,4 +1,4 @@
-"""The pull consumer of a queue: its topics and what was sent to it, from where it stopped."""
+"""The pull consumer of a queue: it reads the queue's topics, and what was sent to the queue."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TOGETHER, _REMEMBERED = 4_096, 524_288
 
 @dataclass(slots=True)
 class Progress:
-    """How far a place was read, and what of that is not acknowledged."""
+    """How far a place was read, and which of its messages are not acknowledged."""
 
     #: Before it, nothing is open.
     first: int
@@ -47,7 +47,7 @@ class Progress:
     _open: set[int] = field(default_factory=set)
 
     def read(self, offsets: list[int], end: int) -> None:
-        """All before `end` was read, and these are messages, behind all others."""
+        """Note that all before `end` was read, and that these offsets are messages."""
         if not len(self):
             self.first = offsets[0] if offsets else end
         if offsets:
@@ -61,18 +61,18 @@ class Progress:
 
     @property
     def open(self) -> set[int]:
-        """What was read and is not acknowledged."""
+        """Return the offsets that were read and are not acknowledged."""
         if self._read:
             self._open.update(*self._read)
             self._read, self._read_count = [], 0
         return self._open
 
     def forget(self) -> None:
-        """Whoever reads on takes all of it for done."""
+        """Take everything that was read for acknowledged."""
         self._read, self._read_count, self._open = [], 0, set()
 
     def first_open(self) -> int:
-        """The first that is not acknowledged; the next one to be read where there is none."""
+        """The first offset that is not acknowledged; without any, the next one to read."""
         is_open = self.open
         while self.first < self.end and self.first not in is_open:
             self.first += 1
@@ -80,7 +80,7 @@ class Progress:
 
 
 def check_plain_topic(queue: str, topic: Topic | None) -> None:
-    """InvalidRequestError for a topic whose records have columns of their own, and no body."""
+    """InvalidRequestError for a typed topic: its records have columns, and no body."""
     if topic is not None and topic.settings.schemas:
         raise InvalidRequestError(
             f"queue {queue}: topic {topic.name} has a schema, and its records no body of bytes; "
@@ -93,8 +93,8 @@ def check_plain_topic(queue: str, topic: Topic | None) -> None:
 class PullConsumer(StoreUser):
     """Gets each message of a queue's topics, and each that was sent to the queue, in order.
 
-    The position of the queue is stored: the next consumer goes on there. One thread at a time,
-    and one consumer per queue at a time: two would get the same messages.
+    The queue's position is stored, and the next consumer goes on there. Use it from one thread at a
+    time, and have one consumer per queue at a time: two would get the same messages.
     """
 
     def __init__(self, key_value: KeyValue) -> None:
@@ -117,9 +117,9 @@ class PullConsumer(StoreUser):
         self._ending.callback(self._leave)
 
     def attach_queue(self, queue: str, topics: Iterable[str] | str = ()) -> None:
-        """Read a queue, which is bound to these topics from now on, besides others of before.
+        """Read a queue, and bind it to these topics in addition to those that it has.
 
-        Queue and topics are made unless they are there. InvalidRequestError for a second queue.
+        Queue and topics are made when missing. InvalidRequestError for a second queue.
         """
         self._check_open()
         if self._queue not in (None, queue):
@@ -170,10 +170,10 @@ class PullConsumer(StoreUser):
                     self._stored.pop(place, None)
 
     def poll(self, properties: KeyValue | None = None) -> BytesMessage | None:
-        """The next message; None when everything was handed out, or nothing is attached.
+        """Return the next message; None when there is none, or no queue is attached.
 
-        `properties` may have OPERATION_TIMEOUT: milliseconds to wait for one. DataLossError, once,
-        where a repair cut messages out; the next call goes on behind them.
+        `properties` may set OPERATION_TIMEOUT: milliseconds to wait for a message. DataLossError,
+        once, where a repair cut messages out; call again to go on.
         """
         while self._ready or self._fill(properties):
             found = self._ready.pop()
@@ -275,11 +275,12 @@ class PullConsumer(StoreUser):
         return [message for _, message in sorted(due, key=itemgetter(0))]
 
     def ack(self, message_id: str | None) -> None:
-        """This message is done, which survives the end of the process.
+        """Acknowledge a message; that survives the end of the process.
 
-        From the first call on, the next consumer gets everything again from the first message
-        that was not acknowledged, hundreds of thousands before this call included.
-        InvalidRequestError for the id of no message of this queue.
+        Without any `ack`, a message counts as finished when it is handed out. From the first `ack`
+        on, the next consumer begins at the first message that was not acknowledged, even if it was
+        handed out hundreds of thousands of messages before. InvalidRequestError for an id that no
+        message of this queue has.
         """
         self._check_open()
         found = place_of(message_id)
@@ -313,7 +314,7 @@ class PullConsumer(StoreUser):
             self._stored |= moved  # not before: who is refused asks again
 
     def _leave(self) -> None:
-        """What is ready is the next consumer's."""
+        """Store the position: messages read but not handed out are the next consumer's."""
         try:
             self._store_positions()
         finally:
@@ -325,7 +326,7 @@ class PullConsumer(StoreUser):
         return found is not None and found.id == self._ids.get(topic)
 
     def position_behind(self, message_id: str | None) -> tuple[Entry, ...]:
-        """What has the queue go on behind a message, once it is committed."""
+        """Return the entries that move the queue behind a message when they are committed."""
         topic, number, offset = place_of(message_id) or ("", 0, 0)
         progress = self._progress[topic, number]
         at = min(progress.open - {offset}, default=progress.end)

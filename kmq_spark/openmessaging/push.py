@@ -40,20 +40,20 @@ class ReceivedMessageContext(BothSpellings):
     is_done: bool
 
     def properties(self) -> KeyValue:
-        """`DeliveryCount`: how often the listener was called with this message."""
+        """Return `DeliveryCount`: how often the listener was called with this message."""
         return KeyValue().put("DeliveryCount", self._attempt)
 
     def ack(self) -> None:
-        """The message is done, whatever the listener still does; its return says the same."""
+        """Acknowledge the message now; returning from the listener does the same."""
         self._ack()
         self.is_done = True
 
 
 class PushConsumer(StoreUser):
-    """Calls listeners, one message of a queue after the other; each queue has a thread.
+    """Calls a listener with the messages of a queue, one after the other, in a thread per queue.
 
-    When the listener returns, the message is done. When it raises, it is called again, later
-    messages wait; after 16 times the message goes to the queue `<queue>.dlq`.
+    A message is acknowledged when the listener returns. When it raises, it is called again, and
+    later messages wait. After 16 calls the message goes to the queue `<queue>.dlq`.
     """
 
     def __init__(self, key_value: KeyValue) -> None:
@@ -74,8 +74,8 @@ class PushConsumer(StoreUser):
     ) -> None:
         """Call `listener(message, context)` for each message of a queue, bound to these topics.
 
-        The listener may be a function, or an object with `on_message` or `onMessage`; it may
-        stand in the place of the topics.
+        The listener is a function, or an object with `on_message` or `onMessage`. Without topics it
+        may be the second argument.
         """
         self._check_open()
         names, found = ((), topics) if listener is None else (topics, listener)
@@ -100,19 +100,19 @@ class PushConsumer(StoreUser):
         run.start()
 
     def suspend(self) -> None:
-        """Call no listener until `resume`; one that is being called goes on."""
+        """Call no listener until `resume`; a call that runs goes on."""
         self._check_open()
         self._running.clear()
 
     def resume(self) -> None:
-        """Go on; IllegalStateError when it was not suspended."""
+        """Continue; IllegalStateError when it was not suspended."""
         self._check_open()
         if self._running.is_set():
             raise IllegalStateError("the consumer is not suspended: there is nothing to resume")
         self._running.set()
 
     def is_suspended(self) -> bool:
-        """Whether listeners are not called now."""
+        """Whether it is suspended."""
         return not self._running.is_set()
 
     def _run(self, pull: PullConsumer, queue: str, listener: Listener) -> None:

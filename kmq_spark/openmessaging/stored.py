@@ -34,7 +34,7 @@ _UNLIKE = "".join(_UNLIKE_TEXT).encode()
 
 
 def messages_of(batch: pa.RecordBatch) -> list[Stored]:
-    """The messages of a batch of one partition."""
+    """Return the messages of a batch of one partition."""
     topic, partition = (batch.column(name)[0].as_py() for name in ("topic", "partition"))
     offsets, bodies = (batch.column(name).to_pylist() for name in ("offset", "value"))
     extras = stored_extras(batch.column("headers"), batch.column("properties"))
@@ -47,18 +47,18 @@ def messages_of(batch: pa.RecordBatch) -> list[Stored]:
 
 
 def shared_headers(host: str) -> dict[str, Any]:
-    """The headers that all messages of a store have, whose url is `host`, unless they are sent."""
+    """Return the headers that all messages of a store have; `host` is its URL."""
     found = {"StoreHost": host}
     return found if "://" in host else {**found, "BornHost": born_host()}  # or anywhere else
 
 
 def message_of(stored: Stored, shared: Mapping[str, Any]) -> BytesMessage:
-    """A message as its receiver gets it, with headers that all have."""
+    """Return a message as its receiver gets it, with the headers that all messages have."""
     return BytesMessage(stored[3], headers_of(stored, shared), stored[6].properties(stored[7]))
 
 
 def headers_of(stored: Stored, shared: Mapping[str, Any]) -> dict[str, Any]:
-    """The headers of a message, those that follow from its place among them."""
+    """Return the headers of a message, with those that follow from its place."""
     topic, partition, offset, _, kind, name, extras, row, time, _ = stored
     born = time // 1000
     found: dict[str, Any] = {
@@ -79,7 +79,7 @@ def _target(topic: str) -> tuple[str, str]:
 
 
 def key_of(headers: Mapping[str, Any]) -> bytes | None:
-    """The key under which a message is stored."""
+    """Return the key under which a message is stored."""
     key = headers.get("SearchKey", headers.get("ShardingKey"))
     return None if key is None else str(key).encode()
 
@@ -89,7 +89,7 @@ born_host = cache(socket.gethostname)
 
 
 def extras_of(message: BytesMessage, partition: int) -> WaitingExtras:
-    """What is stored beside the body of a message, whose values were checked when they were put."""
+    """Return what is stored beside the body of a message; its values were checked by `put`."""
     headers, properties = message.header_values, message.property_values
     packed = packed_extras(
         headers, properties or None, partition, left_out=DERIVED, encode=encoded, unlike=_UNLIKE
@@ -105,7 +105,7 @@ def extras_of(message: BytesMessage, partition: int) -> WaitingExtras:
 
 
 def encoded(value: Any) -> bytes:
-    """A header as it is stored."""
+    """Return a header's value as it is stored."""
     if type(value) is not str:
         return repr(value).encode()
     data = value.encode()
@@ -115,7 +115,7 @@ def encoded(value: Any) -> bytes:
 
 
 def decoded(data: bytes) -> Any:
-    """A stored header with its type; what nobody here has stored is text."""
+    """Return a stored header's value with its type; text if another program stored it."""
     text = data.decode("utf-8", "replace")
     if text[:1] not in _UNLIKE_TEXT:
         return text

@@ -1,4 +1,4 @@
-"""Topics as arrays that are written at their ends, named consumers, and where all come from."""
+"""Topics as arrays that grow at their end, consumers with an id, and the broker that has them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kmq_storage.groups import delete_group
 
 
 class KmqBroker:
-    """The topics of a store, which it shares with all others who have opened that."""
+    """The topics of a store, shared with every other program that opens the store."""
 
     def __init__(self, store: Store) -> None:
         if not isinstance(store, Store):
@@ -32,7 +32,7 @@ class KmqBroker:
         self._store = store
 
     def create_topic(self, topic: str, capacity: int = 10_000) -> Kmq:
-        """Make a topic for so many messages (1 or more); one that exists is kept as it is."""
+        """Create a topic that holds `capacity` messages; one that exists is kept as it is."""
         checked_count("capacity", capacity)
         if self.find_kmq(topic) is None:
             with suppress(AlreadyExistsError):  # somebody else was faster
@@ -40,21 +40,24 @@ class KmqBroker:
         return Kmq(self._store, topic)
 
     def find_kmq(self, topic: str) -> Kmq | None:
-        """The topic of this name, or None; InvalidRequestError when it has several partitions."""
+        """Return the topic of this name, or None.
+
+        InvalidRequestError for a topic with several partitions.
+        """
         known = isinstance(topic, str) and topic in self._store.log.refresh().topics
         return Kmq(self._store, topic) if known else None
 
     def create_producer(self) -> KmqProducer:
-        """A producer, for any topics."""
+        """Return a producer for any topics."""
         return KmqProducer(self._store)
 
     def create_consumer(self) -> KmqConsumer:
-        """A consumer, to be subscribed to a topic."""
+        """Return a consumer, which then subscribes to a topic."""
         return KmqConsumer(self._store)
 
 
 class Kmq:
-    """One topic, for any threads and processes; its consumers are groups of the store."""
+    """One topic; any threads and processes may use it. Its consumers are groups of the store."""
 
     def __init__(self, store: Store, topic: str) -> None:
         self.topic = topic
@@ -62,16 +65,16 @@ class Kmq:
 
     @property
     def current_write_index(self) -> int:
-        """Where the next message is written; always one after `current_can_read_max_index`."""
+        """The index of the next message: one more than `current_can_read_max_index`."""
         return self._reader.end()
 
     @property
     def current_can_read_max_index(self) -> int:
-        """Where the last message is; -1 when there never was one."""
+        """The index of the last message; -1 when there never was one."""
         return self.current_write_index - 1
 
     def register_consumer(self, id: str) -> None:  # noqa: A002 - the name users type
-        """Have a consumer that begins at the first message; one that is there stays where it is."""
+        """Make a consumer that begins at the first message; one that exists stays where it is."""
         self._reader.register(id)
 
     def poll(
@@ -79,14 +82,18 @@ class Kmq:
         id: str,  # noqa: A002 - the name users type
         timeout_ms: float | None = None,
     ) -> KmqMessage | None:
-        """The next message, acknowledged by that; None for none in time, and for an unknown id."""
+        """Return the next message of a consumer, which acknowledges it.
+
+        None when none comes within `timeout_ms` milliseconds (by default without waiting), and for
+        an unknown id.
+        """
         seconds = 0.0 if timeout_ms is None else checked_milliseconds("timeout_ms", timeout_ms)
         record = self._reader.next_record(id, seconds)
         return None if record is None else decoded(record)
 
 
 class KmqConsumer(Resource):
-    """Gets every message of the topic it subscribed to, those of before among them."""
+    """Gets every message of the topic that it subscribed to, from the first one on."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -96,7 +103,7 @@ class KmqConsumer(Resource):
         self.consumer_id = ""
 
     def subscribe(self, topic: str) -> None:
-        """Read a topic from its beginning, under a new id; NotFoundError when there is none."""
+        """Read a topic from its beginning, under a new id; NotFoundError for an unknown topic."""
         self._check_open()
         kmq = Kmq(self._store, topic)
         self._forget()
@@ -105,7 +112,7 @@ class KmqConsumer(Resource):
         self._kmq = kmq
 
     def poll(self, timeout_ms: float | None = None) -> KmqMessage | None:
-        """The next message, or None when none comes within `timeout_ms` milliseconds."""
+        """Return the next message, or None when none comes within `timeout_ms` milliseconds."""
         self._check_open()
         if self._kmq is None:
             raise IllegalStateError("this consumer reads nothing yet: subscribe to a topic first")
@@ -116,7 +123,10 @@ class KmqConsumer(Resource):
             raise ClosedError("the consumer is closed")
 
     def close(self) -> None:
-        """End, and have the store forget its id; from any thread, again is no error."""
+        """Close the consumer, and delete its id from the store; from any thread.
+
+        A second call does nothing.
+        """
         if not self._closed:
             self._closed = True
             self._forget()

@@ -1,4 +1,4 @@
-"""A message, and the record that it is stored as, which any other program can read, too."""
+"""A message, and the record that it is stored as, which any other program can read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ _BODY, _HEADERS = "kmq.v2.body", "kmq.v2.headers"
 
 @dataclass(frozen=True, slots=True)
 class KmqMessage:
-    """Headers, a dict or None, and a body: bytes, text or what JSON can say."""
+    """A message: headers (a dict or None), and a body of bytes, text or anything JSON can say."""
 
     headers: Mapping[str, Any] | None
     body: Any
 
 
 def encoded(message: object) -> tuple[bytes, dict[str, bytes]]:
-    """The value and headers of its record; InvalidRequestError for what would not come back."""
+    """Return the value and the headers of its record.
+
+    InvalidRequestError for a body that would not come back as it is.
+    """
     if not isinstance(message, KmqMessage):
         raise InvalidRequestError(f"message must be a KmqMessage, not {message!r:.80}")
     headers, body = {}, message.body
@@ -51,7 +54,7 @@ def _to_json(what: str, value: Any) -> bytes:
 
 
 def decoded(record: Record) -> KmqMessage:
-    """The message of a record; one that was sent by other means has its value as the body."""
+    """Return the message of a record; a record of other programs has its value as the body."""
     headers, body = dict(record.headers), record.value
     own, kind = headers.get(_HEADERS), headers.get(_BODY)
     if kind == b"text":

@@ -1,4 +1,4 @@
-"""A producer: of messages by themselves, or of transactions, each of one topic."""
+"""The producer: it sends single messages, or transactions of one topic each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kmq_spark.v2.message import KmqMessage, encoded
 
 
 class KmqProducer(Resource):
-    """Sends to any topics (NotFoundError for an unknown one), from any thread.
+    """Sends to any topics, from any thread; NotFoundError for an unknown topic.
 
-    Its transactions keep nobody from sending: what others send stands before or behind them.
+    A transaction delays no other producer: messages of others come before or after all of its own.
     """
 
     def __init__(self, store: Store) -> None:
@@ -31,9 +31,9 @@ class KmqProducer(Resource):
 
     @property
     def auto_commit(self) -> bool:
-        """Whether `send` stores each message by itself.
+        """Whether `send` stores each message by itself (the default).
 
-        Set it to False before transactions, in which `send` is `send_without_lock`.
+        Set it to False before a transaction; `send` then does what `send_without_lock` does.
         """
         return self._auto_commit
 
@@ -42,7 +42,10 @@ class KmqProducer(Resource):
         self._auto_commit = checked_flag("auto_commit", value)
 
     def send(self, topic: str, message: KmqMessage) -> bool:
-        """Store a message, durably and seen by all; False when full. Or as `auto_commit` says."""
+        """Store a message, so that it is durable and seen by all; False when the topic is full.
+
+        With `auto_commit=False` it is `send_without_lock`.
+        """
         if not self.auto_commit:
             return self.send_without_lock(topic, message)
         producer = self._producer(topic)
@@ -58,7 +61,10 @@ class KmqProducer(Resource):
         return True
 
     def send_without_lock(self, topic: str, message: KmqMessage) -> bool:
-        """Send a message with the transaction; after a False that can be aborted only."""
+        """Send a message in the transaction of its topic; False when it isn't taken (a full topic).
+
+        After False the transaction can only be aborted.
+        """
         transaction = self._begun(topic)
         value, headers = encoded(message)
         if transaction.is_open and self._is_full(topic):
@@ -68,7 +74,10 @@ class KmqProducer(Resource):
         return transaction.is_open
 
     def begin_transaction(self, topic: str) -> None:
-        """Begin a transaction of a topic, unless this producer has one open; see `auto_commit`."""
+        """Begin a transaction of a topic; needs `auto_commit=False`.
+
+        IllegalStateError when this producer has an open one of that topic.
+        """
         producer = self._producer(topic)
         if self.auto_commit:
             raise IllegalStateError(
@@ -80,9 +89,10 @@ class KmqProducer(Resource):
         self._transactions[topic] = producer.begin_transaction()
 
     def commit_transaction(self, topic: str) -> None:
-        """Store all that was sent with it, to be seen at once and with nothing in between.
+        """Store everything sent in the transaction: seen at once, with no other message in between.
 
-        TransactionAbortedError when nothing of it is stored, for a full topic among others.
+        TransactionAbortedError when nothing of it is stored, for example because the topic was
+        full.
         """
         if self._begun(topic).is_lost:
             raise TransactionAbortedError(
@@ -92,7 +102,7 @@ class KmqProducer(Resource):
         del self._transactions[topic]
 
     def abort_transaction(self, topic: str) -> None:
-        """Store nothing that was sent with it; a commit that failed may be followed by this."""
+        """Store nothing of the transaction; also ends one whose commit failed."""
         if not self._begun(topic).is_lost:
             self._producers[topic].abort_transaction()
         del self._transactions[topic]
@@ -122,7 +132,7 @@ class KmqProducer(Resource):
             raise ClosedError("the producer is closed")
 
     def close(self) -> None:
-        """End, and abort what is open; again is no error."""
+        """Close the producer, and abort open transactions; a second call does nothing."""
         self._closed = True
         for producer in list(self._producers.values()):
             producer.close()
