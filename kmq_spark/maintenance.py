@@ -1,7 +1,7 @@
-"""Maintenance as a Spark job: partitions are sealed and compacted in parallel on executors.
+"""Maintenance as a Spark job: executors seal and compact partitions in parallel.
 
-Every executor commits for itself, as any process may; trimming, the checkpoint and collection
-are the driver's. Works under Spark Connect, too.
+Each executor commits for itself, as any process may. The driver trims, writes the checkpoint and
+collects. It works under Spark Connect, too.
 """
 
 from __future__ import annotations
@@ -46,11 +46,16 @@ def maintain(
     grace: float = limits.COLLECT_GRACE,
     storage_options: Mapping[str, Any] | None = None,
 ) -> MaintainReport:
-    """Do what is due in a store that the executors reach: a bucket, or a folder on their host.
+    """Do the maintenance that is due, as `Store.maintain` does, with the executors of Spark.
 
-    Records that fill no segment are sealed when they are older than `seal_after` seconds;
-    `grace` as in `Store.collect`, `storage_options` as in `kmq.open`. CorruptionError when
-    records of a partition are damaged, after all else was done.
+    Args:
+        spark: The session.
+        url: A store that the executors reach: in a bucket, or in a folder on their host.
+        seal_after: Records that fill no segment are sealed once they are this many seconds old.
+        grace: As for `Store.collect`, in seconds.
+        storage_options: As for `kmq.open`.
+
+    CorruptionError when records of a partition are damaged, after everything else was done.
     """
     grace = checked_seconds("grace", grace)
     seal_after = checked_seconds("seal_after", seal_after)

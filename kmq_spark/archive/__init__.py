@@ -1,7 +1,7 @@
-"""Archiving: topics as a table of files, in Delta or in Parquet, beside the log they came from.
+"""Archives: topics as a table of files, in Delta or Parquet, beside the log they came from.
 
-`run` archives what there is, `start` goes on for ever; `spark.read.format("kmq")` with option
-`archive` reads the archive and the log as one.
+`run` archives what there is now, `start` goes on for ever. `spark.read.format("kmq")` with option
+`archive` reads archive and log as one.
 """
 
 from kmq_spark.archive.job import ArchiveReport, run, start

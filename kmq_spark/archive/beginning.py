@@ -31,10 +31,10 @@ def begin(
     case_sensitive: bool = False,
     times_of_day: bool = False,
 ) -> ArchiveRecord:
-    """The record that the job goes on from, published before the job writes anything.
+    """Return the record of the archive that the job goes on from, published before it writes.
 
-    `case_sensitive`, `times_of_day`: whether the session that writes tells columns apart by letter
-    case, and has a type for times of day.
+    `case_sensitive`, `times_of_day`: whether the session that writes distinguishes columns by
+    letter case, and has a type for times of day.
     """
     if file_format is not None:
         check_choice("file_format", file_format, (DELTA, PARQUET))

@@ -1,8 +1,7 @@
-"""What was lost before it was archived, in the archive's own record: later reads miss it there.
+"""What was lost before it was archived, in the archive's own record, for later reads.
 
-A job that goes on over lost records (`fail_on_data_loss=False`) writes down which, before it
-writes the batch that goes over them. Offsets without records are no loss by themselves:
-compaction leaves such, too.
+A job with `fail_on_data_loss=False` notes which records are lost before it writes the batch that
+passes over them. Offsets without records are no loss by themselves: compaction leaves such, too.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class _Found(Losses):
 
 
 def lost_records(place: ArchivePlace) -> int:
-    """How many records an archive's record says were lost."""
+    """Return how many records were lost, as an archive's record says."""
     record = ArchiveRecords(place).newest()
     by_topic = record.holes.values() if record is not None else ()
     spans = [span for lost in by_topic for several in lost.values() for span in several]
@@ -46,7 +45,7 @@ def lost_records(place: ArchivePlace) -> int:
 
 
 def note_holes(log: CommitLog, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
-    """Have the archive's record say what the log has lost of a batch that is to be written."""
+    """Note in the archive's record what the log has lost of a batch that is about to be written."""
     records = ArchiveRecords(place)
     begins, ends = _offsets_of(records, record, number)
 

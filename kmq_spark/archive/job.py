@@ -1,7 +1,7 @@
 """The job that archives topics: a streaming query whose batches go to Delta or to Parquet.
 
-A batch is written under its number, so one that runs again changes nothing. The archive's group
-follows the batches that are durable: what is below its offsets may be trimmed from the log.
+A batch is written under its number, so a batch that runs again changes nothing. The archive's group
+follows the batches that are durable: the log below its offsets may be trimmed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _DAY_US = 86_400_000_000
 
 @dataclass(frozen=True)
 class ArchiveReport:
-    """How far an archive is: the next offset to archive, and what the log has given up for it."""
+    """How far an archive is: the next offset to archive, and where trimmed partitions begin."""
 
     archived: Offsets
     trimmed: Offsets = field(default_factory=dict)
@@ -64,19 +64,19 @@ def run(
     """Archive what the topics hold now, then return.
 
     Args:
-        spark: the session that does the work.
-        url: the store.
-        path: the archive: a folder or URL, as Spark writes to it.
-        topics: all untyped, or all typed with one schema; those of the archive so far by default,
-            and no fewer.
-        file_format: `delta` or `parquet`; by default what the archive has, or Delta where the
-            session knows it.
-        keep: trim archived records older than so many seconds; None keeps them all.
-        fail_on_data_loss: stop where records are gone before they were archived (trimmed, or with
-            their topic, which was made again); False: count them, note what was lost for later
-            reads, and go on with what is there, also with fewer topics.
-        storage_options: of the store, as in `kmq.open`.
-
+        spark: The session that does the work.
+        url: The store.
+        path: The archive: a folder or URL that Spark can write to.
+        topics: All untyped, or all typed with one schema. By default the topics of the archive so
+            far; fewer than these are refused.
+        file_format: "delta" or "parquet". By default the format that the archive has; for a new one
+            Delta where the session knows it.
+        keep: Trim archived records from the log once they are older than this many seconds. None
+            trims nothing.
+        fail_on_data_loss: Stop when records were gone before they were archived (trimmed, or
+            deleted with a topic that was made again). False: count them, note for later reads what
+            was lost, and continue with what is there, also with fewer topics.
+        storage_options: Of the store, as for `kmq.open`.
     """
     keep = None if keep is None else checked_seconds("keep", keep)
     place = _place(beside(fixed(path), os.fspath(url), storage_options or {}))
@@ -129,12 +129,16 @@ def start(
     fail_on_data_loss: bool = True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> StreamingQuery:
-    """Archive for ever, as `run` does once; `trigger` as in Spark, 10 seconds by default.
+    """Archive without end, as `run` does once; returns the streaming query.
 
-    The query's name is the group of the archive. InvalidRequestError when Spark has no file system
-    for its place, IllegalStateError when an archive has lost the checkpoint of its job: it could
-    not tell any more what it has written. The query fails when a typed topic gets a column: start
-    it again, and it goes on with that.
+    `trigger` is Spark's, by default every 10 seconds; other arguments as for `run`. The name of the
+    query is the group of the archive. The query fails when a typed topic gets a column: start it
+    again, and it continues with that column.
+
+    Raises:
+        InvalidRequestError: Spark has no file system for `path`.
+        IllegalStateError: The checkpoint of the archive's job is lost. Nothing else tells what was
+            written.
     """
     check_streaming_read()
     given = storage_options or {}

@@ -20,10 +20,10 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 
 def trim_archived(store: Store, group: str, keep: float) -> Offsets:
-    """Trim what the group of an archive has passed and is older than `keep` seconds.
+    """Trim records that the archive's group has passed and that are older than `keep` seconds.
 
-    Returns the new starts by topic and partition. Records that aren't archived stay, also those of
-    a topic that is made again meanwhile.
+    Returns the new starts by topic and partition. Records that aren't archived stay, also when
+    their topic was deleted and made again meanwhile.
     """
     since = store.log.environment.now_us() - int(keep * 1e6)
     starts_of = partial(_starts, store.log, group, since)

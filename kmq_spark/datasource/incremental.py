@@ -59,15 +59,21 @@ def incremental(
     storage_options: Mapping[str, Any] | None = None,
     **options: object,
 ) -> Incremental:
-    """What a group has not read yet, up to a fixed end; the group moves on a clean exit only.
+    """Read what a group has not read yet, up to a fixed end; a clean exit moves the group there.
 
         with kmq.incremental(spark, "data/shop", "billing", subscribe="orders") as new:
             new.write(new.df.groupBy("key").count().selectExpr("key", "string(count) value"),
                       topic="counts")
 
-    Options are those of a batch read; `startingOffsets` counts where the group has no commit
-    (default: earliest), `maxOffsetsPerTrigger` and `maxBytesPerTrigger` make the end nearer.
-    `storage_options` as in `kmq.open`.
+    After an exception the group stays where it was.
+
+    Args:
+        spark: The session.
+        url: The store.
+        group: The consumer group. A second job or query of the group is refused meanwhile.
+        options: Those of a batch read. `startingOffsets` (default: earliest) holds where the group
+            has no commit; `maxOffsetsPerTrigger` and `maxBytesPerTrigger` limit the batch.
+        storage_options: As for `kmq.open`.
     """
     if not isinstance(url, str | os.PathLike):
         raise InvalidRequestError(f"store {url!r} is not a path or URL", option="url")
@@ -77,7 +83,7 @@ def incremental(
 
 
 class Incremental:
-    """A batch of what a group has not read yet: a context manager around `df`."""
+    """The batch of what a group has not read yet: a context manager around `df`."""
 
     def __init__(self, spark: SparkSession, url: str, group: str, options: dict[str, str]) -> None:
         self._spark = spark
@@ -116,16 +122,17 @@ class Incremental:
 
     @property
     def df(self) -> DataFrame:
-        """The records, each in one such batch only."""
+        """The records as a DataFrame; each record is in one such batch only."""
         if self._df is None:
             raise IllegalStateError("use kmq.incremental as a context manager: `with ... as new:`")
         return self._df
 
     def write(self, frame: DataFrame, **options: object) -> None:
-        """Append to topics or a queue of the same store, and move the group in the same commit.
+        """Append a DataFrame to topics or a queue of the same store, and move the group with it.
 
-        Once in a batch: either is everything stored and the group at its end, or nothing. After one
-        that failed the group stays, unless a later one moves it.
+        Both are one commit: everything is stored and the group is at its end, or nothing changed.
+        It may be called once in a batch. After a write that failed, the group stays where it was
+        unless a later write moves it.
         """
         if self._member is None:
             raise IllegalStateError("write inside of the `with` block: the group moves at its end")

@@ -1,4 +1,4 @@
-"""The reader of a stream that can't be: it says why when Spark first asks it something."""
+"""The reader of a stream that is refused: it raises the reason when Spark first calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Making the format known to a session in which Spark's own discovery does not find it."""
+"""Makes the format known to a session in which Spark's own discovery does not find it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kmq")` known to this session; repeating it does no harm.
+    """Make `format("kmq")` known to this session; a second call does nothing.
 
-    In a thread that you started yourself, call it before the first write: Spark looks for sinks in
+    In a thread that you started yourself, call it before the first write. Spark looks for sinks in
     Python in the thread's active session, and such a thread has none.
     """
     checked_session(spark, "dataSource").dataSource.register(KmqDataSource)
@@ -22,7 +22,7 @@ def register(spark: SparkSession) -> None:
 
 
 def activate(spark: SparkSession) -> None:
-    """Make this session the active one of the calling thread, unless that has one."""
+    """Make this session the active one of the calling thread, unless the thread has one."""
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is None:

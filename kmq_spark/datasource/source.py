@@ -1,7 +1,7 @@
 """The data source `kmq`, as Spark sees it.
 
-Spark starts processes that load this module, for each query and for each batch that is written:
-readers and writers are loaded where they are made, so that nobody waits for what is not his.
+Spark starts a process that loads this module for each query, and for each batch that is written. So
+readers and writers are imported where they are made.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ if TYPE_CHECKING:
 class KmqDataSource(DataSource):
     """Topics of a kmq store as DataFrames: `spark.read.format("kmq")` and its three siblings.
 
-    Where: `load(path)`, `save(path)`, `start(path)`, or option `path` or `store`.
+    The store is named by `load(path)`, `save(path)`, `start(path)`, or by the option `path` or
+    `store`.
 
-    Options of a read, as Spark's Kafka source has them: exactly one of `subscribe`,
-    `subscribePattern`, `assign`; where it begins and ends by offset or time; limits of tasks and,
-    for a stream, of batches; `group`, the consumer group; which columns (docs/spark-reading.md).
-    Or `table`, the store's own state.
+    Options of a read are those of Spark's Kafka source. Exactly one of `subscribe`,
+    `subscribePattern` and `assign` chooses topics. Others set where the read begins and ends (by
+    offset or time), limits of tasks and of a stream's batches, the consumer `group`, and columns
+    (docs/spark-reading.md). `table` reads the store's own state instead.
 
-    Options of a write: `topic`, which goes before a column of that name, or `queue`; `txnAppId`
-    and `txnVersion`, under which a batch is stored once. Columns: value, and where wanted key,
-    topic, partition, headers, timestamp, properties; of a typed topic its own, and _topic, _key,
-    _partition, _timestamp, _headers, _properties. Others are ignored.
+    Options of a write: `topic` (it wins over a column of that name) or `queue`; `txnAppId` and
+    `txnVersion`, under which a batch is stored once. Columns: `value`, and optionally `key`,
+    `topic`, `partition`, `headers`, `timestamp`, `properties`. A typed topic takes its own columns,
+    and optionally `_topic`, `_key`, `_partition`, `_timestamp`, `_headers`, `_properties`. Other
+    columns are ignored.
 
         spark.readStream.format("kmq").option("subscribe", "orders").load("data/shop")
         frame.write.format("kmq").mode("append").option("topic", "orders").save("data/shop")
@@ -46,11 +48,11 @@ class KmqDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "kmq"
 
     def schema(self) -> StructType:
-        """The columns of a read; called at load(), so everything that can be wrong is refused."""
+        """Return the columns of a read; called at `load()`, so it refuses every wrong option."""
         from kmq_spark.datasource.columns.tables import table_spark_schema
         from kmq_spark.datasource.options.source_options import parse_source_options
         from kmq_spark.datasource.planning.view import columns_of_read
@@ -61,7 +63,7 @@ class KmqDataSource(DataSource):
         return columns_of_read(_topics(options), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch query."""
+        """Return the reader of a batch query."""
         from kmq_spark.datasource.batch_reader import KmqBatchReader
         from kmq_spark.datasource.options.source_options import (
             parse_source_options,
@@ -78,9 +80,9 @@ class KmqDataSource(DataSource):
         return KmqBatchReader(options, view_of(schema, _topics(options), options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """The reader of a streaming query; what is refused, its first call raises.
+        """Return the reader of a streaming query; its first call raises what is refused.
 
-        Here Spark would put an error of its own behind ours.
+        Raised here, Spark would put an error of its own behind ours.
         """
         try:
             return self._stream_reader(schema)
@@ -103,13 +105,13 @@ class KmqDataSource(DataSource):
         return KmqStreamReader(options, view_of(schema, _topics(options), options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """The writer of a batch query."""
+        """Return the writer of a batch query."""
         from kmq_spark.datasource.writer import KmqBatchWriter
 
         return KmqBatchWriter(self._sink(schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """The writer of a streaming query."""
+        """Return the writer of a streaming query."""
         from kmq_spark.datasource.writer import KmqStreamWriter
 
         sink = self._sink(schema, overwrite)

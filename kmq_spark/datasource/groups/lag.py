@@ -26,11 +26,11 @@ class Query(Protocol):
 
 
 def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> Lags:
-    """How many records a streaming query has not finished, as {topic: {partition: n}}.
+    """Return how many records a streaming query has not finished: `{topic: {partition: n}}`.
 
-    Counted to the end of the log as it is now, where the store can be opened from here, else as
-    of the query's last progress; {} before its first batch. Several sources on one topic: the
-    one that is behind most. `storage_options` as in `kmq.open`.
+    It counts up to the present end of the log where this process can open the store, else up to the
+    end that the query's last progress knew. {} before the first batch. When several sources read a
+    topic, the one that is furthest behind counts. `storage_options` as for `kmq.open`.
     """
     progress = getattr(query, "lastProgress", query)
     if progress is query:

@@ -1,4 +1,4 @@
-"""A StreamingQueryListener for queries that read kmq: lag, throughput, and groups kept up."""
+"""A StreamingQueryListener for queries that read kmq: lag, throughput, and their groups."""
 
 from __future__ import annotations
 
@@ -59,10 +59,12 @@ class KmqListener(StreamingQueryListener):
 
         spark.streams.addListener(KmqListener())
 
-    A line per batch goes to the logger `kmq_spark.listener` (INFO; WARNING once records were
-    lost), the same as a `QueryReport` to `report`, for metrics. `latest` has the newest of each
-    query. Other queries are left alone. `storage_options` as in `kmq.open`: a query's progress
-    has none, and without them stores are opened as the environment says.
+    The logger `kmq_spark.listener` gets a line per batch (INFO; WARNING once records were lost).
+    `report` is called with the same as a `QueryReport`, for metrics, and `latest` has the newest
+    one of each query. Other queries are ignored.
+
+    `storage_options`: as for `kmq.open`. A query's progress doesn't contain them; without them a
+    bucket is opened with what the environment says.
     """
 
     def __init__(
@@ -79,10 +81,10 @@ class KmqListener(StreamingQueryListener):
         self.latest: dict[str, QueryReport] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing yet."""
+        """Do nothing yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Move the groups of a finished batch, then tell of it."""
+        """Move the groups of a finished batch, then report it."""
         progress = event.progress
         sources = sources_of(progress, self._storage_options)
         if not sources:
