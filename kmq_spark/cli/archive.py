@@ -20,7 +20,7 @@ from kmq_storage.errors import UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What is said goes to our own output.
+#: Spark prints nothing: what there is to say is printed by kmq.
 _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -30,7 +30,7 @@ _QUIET = {
 
 def _archive(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True, storage_options=dict(arguments.storage_option)):
-        pass  # what is wrong with the store is said before Spark starts
+        pass  # an error of the store comes before Spark starts
     spark = _session(with_delta=arguments.format != "parquet")
     try:
         while True:
@@ -98,22 +98,24 @@ def _with_delta(builder: SparkSession.Builder) -> SparkSession.Builder:
 COMMANDS = (
     Command(
         "archive",
-        "write topics to Delta or Parquet, exactly once; goes on where it stopped",
+        "write topics to Delta or Parquet, exactly once; continues where it stopped",
         _archive,
         (
-            argument("path", metavar="PATH", help="the archive; made when missing"),
-            argument("--topic", action="append", help="a topic; may be repeated"),
-            argument("--format", choices=("delta", "parquet"), help="of a new archive"),
+            argument(
+                "path", metavar="PATH", help="folder or URL of the archive; made when missing"
+            ),
+            argument("--topic", action="append", help="a topic to archive (may be repeated)"),
+            argument("--format", choices=("delta", "parquet"), help="format of a new archive"),
             argument(
                 "--keep",
                 type=seconds,
                 metavar="SECONDS",
-                help="trim archived records older than this from the log",
+                help="trim records from the log that are archived and older than this",
             ),
             argument(
                 "--skip-lost",
                 action="store_true",
-                help="go on where records are gone before they were archived, and count them",
+                help="continue past records that were lost before they were archived; count them",
             ),
             argument(
                 "--storage-option",
@@ -121,10 +123,13 @@ COMMANDS = (
                 action="append",
                 default=[],
                 metavar="NAME=VALUE",
-                help="for the client of the store's bucket; may be repeated",
+                help="an option for the client of the store's bucket (may be repeated)",
             ),
             argument(
-                "--watch", type=seconds, metavar="SECONDS", help="again after so many seconds"
+                "--watch",
+                type=seconds,
+                metavar="SECONDS",
+                help="archive again every so many seconds",
             ),
         ),
     ),

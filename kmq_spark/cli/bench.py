@@ -1,4 +1,4 @@
-"""`kmq bench`: how fast kmq is at this place, with a topic of its own that is deleted again."""
+"""`kmq bench`: measures how fast kmq is at a place, in a topic that it deletes again."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kmq_spark.cli.command import Command, argument, given, positive
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, Row
 
-#: So many different values, which are also the rows of a table.
+#: How many different values there are, and rows of a table.
 _VALUES = 10_000
-#: Records that are waited for one by one, at most.
+#: The most records that are waited for one by one.
 _WAITED = 1_000
 
 
@@ -80,7 +80,7 @@ def _tables(consumer: kmq.Consumer) -> Iterator[pa.Table]:
 
 
 def _figure(what: str, records: int, seconds: float, p99: float | None = None) -> dict[str, Any]:
-    """A line: the 99th percentile only where each record was waited for."""
+    """One line of the result; the 99th percentile only where each record was waited for."""
     return {
         "what": what,
         "records": records,
@@ -92,12 +92,21 @@ def _figure(what: str, records: int, seconds: float, p99: float | None = None) -
 COMMANDS = (
     Command(
         "bench",
-        "how fast kmq is at this place: send, wait, read, with a topic that is deleted again",
+        "measure how fast kmq sends and reads here, in a topic that is deleted again",
         _bench,
         (
-            argument("--records", type=positive, default=100_000, help="of each way to send"),
-            argument("--bytes", type=positive, default=100, help="of each value"),
-            argument("--durability", choices=("fsync", "os"), help="fsync unless told"),
+            argument(
+                "--records",
+                type=positive,
+                default=100_000,
+                help="records for each way of sending (100,000)",
+            ),
+            argument("--bytes", type=positive, default=100, help="bytes of each value (100)"),
+            argument(
+                "--durability",
+                choices=("fsync", "os"),
+                help="what an acknowledgement means (fsync)",
+            ),
         ),
     ),
 )

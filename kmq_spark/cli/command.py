@@ -1,4 +1,4 @@
-"""What a command is: a name, its arguments, and a function; and the error of a wrong call."""
+"""A command: its name, its arguments and its function; and the types of arguments."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class UsageError(Exception):
 
 
 def count(text: str) -> int:
-    """A whole number from 0 on, as `argparse` asks for one."""
+    """A whole number from 0 on, as a type for `argparse`."""
     return _whole(text, 0)
 
 
 def positive(text: str) -> int:
-    """A whole number from 1 on, as `argparse` asks for one."""
+    """A whole number from 1 on, as a type for `argparse`."""
     return _whole(text, 1)
 
 
@@ -39,14 +39,14 @@ def _whole(text: str, least: int) -> int:
 
 
 def place(text: str) -> str:
-    """A store that is named: an empty one is a shell's unset variable, not that of KMQ_STORE."""
+    """Return the name of a store; an empty one is refused, as that of an unset shell variable."""
     if not text:
-        raise ArgumentTypeError("it is empty: name a store, or leave it out")
+        raise ArgumentTypeError("it is empty: name a store, or leave --store out")
     return text
 
 
 def new_name(kind: str) -> Callable[[str], str]:
-    """What takes a name for a new thing of a kind, as `argparse` asks for one."""
+    """Return the type, for `argparse`, of a name for a new topic, queue, ..."""
 
     def checked(text: str) -> str:
         try:
@@ -58,7 +58,7 @@ def new_name(kind: str) -> Callable[[str], str]:
 
 
 def create_or_keep(create: Callable[..., Made], *, keep: bool) -> tuple[Made, bool]:
-    """What a call makes that has the option `exist_ok`, and whether it was there."""
+    """Return what `create` makes, or keeps, and whether it existed."""
     try:
         return create(exist_ok=False), False
     except AlreadyExistsError as error:
@@ -69,7 +69,7 @@ def create_or_keep(create: Callable[..., Made], *, keep: bool) -> tuple[Made, bo
 
 
 def seconds(text: str) -> float:
-    """A time in seconds, as `argparse` asks for one."""
+    """Seconds from 0 on, as a type for `argparse`."""
     with suppress(ValueError):
         if 0 <= (number := float(text)) < math.inf:
             return number
@@ -77,7 +77,7 @@ def seconds(text: str) -> float:
 
 
 def instant(text: str) -> datetime:
-    """An instant with its zone, as `argparse` asks for one."""
+    """An instant with its zone, as a type for `argparse`."""
     try:
         when = datetime.fromisoformat(text)
         if when.tzinfo is None:
@@ -90,7 +90,7 @@ def instant(text: str) -> datetime:
 
 
 def pair(text: str) -> tuple[str, str]:
-    """A name and a value, as `argparse` asks for them."""
+    """A name and a value, as a type for `argparse`."""
     name, is_given, value = text.partition("=")
     if not is_given:
         raise ArgumentTypeError(f"must be NAME=VALUE, not {text!r}")
@@ -106,17 +106,17 @@ class Argument:
 
     @property
     def key(self) -> str:
-        """What `argparse` calls the value of an option."""
+        """The name of the value in argparse's result."""
         return self.names[0].removeprefix("--").replace("-", "_")
 
     @property
     def is_list(self) -> bool:
-        """Whether it is as many words as are given, which stand in no option."""
+        """Whether it takes any number of words that belong to no option."""
         return self.settings.get("nargs") in ("*", "+") and not self.names[0].startswith("-")
 
 
 def given(arguments: Namespace, *names: str) -> dict[str, Any]:
-    """Those of these arguments that stand in the command line, for a call that has defaults."""
+    """Return those of these arguments that were given, for a call that has defaults."""
     values = {name: getattr(arguments, name) for name in names}
     return {name: value for name, value in values.items() if value is not None}
 

@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _have_streams() -> None:
-    """A stream that whoever called closed is as good as one that leads nowhere."""
+    """Replace a standard stream that the caller closed by one that leads nowhere."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
@@ -46,7 +46,7 @@ def _run(arguments: argparse.Namespace) -> int:
     except UsageError as error:
         return _fail(f"kmq {command.name}: {error}", code=2)
     except BrokenPipeError:
-        # The reader of our output has had enough. What is still buffered would fail again at exit.
+        # Nobody reads our output any more. What is still buffered would fail again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KmqError, OSError) as error:
@@ -65,7 +65,7 @@ def _show_warning(message: Warning | str, *_details: Any) -> None:
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments, those of a list behind options too: argparse takes them in one place only."""
+    """Return the arguments; words of a list may also follow options, which argparse can't do."""
     arguments, left = _parser().parse_known_args(argv)
     words = left[1:] if left[:1] == ["--"] else left
     if words is left and any(word.startswith("-") and word != "-" for word in words):
@@ -79,7 +79,9 @@ def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="kmq", description="A message log without a server.")
+    parser = argparse.ArgumentParser(
+        prog="kmq", description="kmq: a message log and queue without a server."
+    )
     parser.add_argument("--version", action="version", version=f"kmq {_version()}")
     _add_shared(parser, store=None, as_json=False)
     words = parser.add_subparsers(metavar="command", required=True)
@@ -101,16 +103,16 @@ def _add_command(owner: Any, word: str, command: Command) -> argparse.ArgumentPa
     parser: argparse.ArgumentParser = owner.add_parser(
         word, help=command.summary, description=command.summary
     )
-    # Suppressed defaults: what was given before the command must not be reset by its own parser.
+    # Suppressed defaults: the command's own parser must not reset what was given before it.
     _add_shared(parser, store=argparse.SUPPRESS, as_json=argparse.SUPPRESS)
     for item in command.arguments:
         parser.add_argument(*item.names, **item.settings)
-    parser.set_defaults(command=command, own=parser)  # whose usage tells what there is instead
+    parser.set_defaults(command=command, own=parser)  # its usage names the known arguments
     return parser
 
 
 def _add_shared(parser: argparse.ArgumentParser, *, store: str | None, as_json: bool | str) -> None:
-    told = "the store (or KMQ_STORE)"
+    told = "path or URL of the store (default: KMQ_STORE)"
     parser.add_argument("--store", type=place, default=store, metavar="URL", help=told)
     parser.add_argument("--json", action="store_true", default=as_json, help="print JSON")
 

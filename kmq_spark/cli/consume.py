@@ -27,7 +27,7 @@ def _consume(arguments: Namespace, output: Output) -> None:
         for records in _batches(consumer, arguments):
             for record in records:
                 output.stream(fact_of(record), _line(record, arguments.separator))
-            # First seen by the reader of our output, then committed: nothing is skipped if it ends.
+            # Commit only what the reader of our output has got: nothing is skipped when it ends.
             output.flush()
             if arguments.group is not None:
                 consumer.commit()
@@ -46,12 +46,12 @@ def _batches(consumer: kmq.Consumer, arguments: Namespace) -> Iterator[list[kmq.
 
 
 def fact_of(record: kmq.Record) -> dict[str, Any]:
-    """What `--json` prints of a record."""
+    """Return the members of a record that `--json` prints."""
     return {name: getattr(record, name) for name in _FIELDS}
 
 
 def value_of(record: kmq.Record) -> bytes:
-    """The value as it is; as JSON, where it has the columns of a typed topic."""
+    """Return the value as bytes: JSON for a record of a typed topic."""
     value = record.value or b""
     return value if isinstance(value, bytes) else json.dumps(plain(value)).encode()
 
@@ -67,8 +67,8 @@ COMMANDS = (
         "print the records of topics, one per line",
         _consume,
         (
-            argument("topic", metavar="TOPIC", nargs="+", help="which"),
-            argument("--group", help="begin at this group's offsets, and commit to it"),
+            argument("topic", metavar="TOPIC", nargs="+", help="the topics"),
+            argument("--group", help="begin at the offsets of this group, and commit to it"),
             argument(
                 "--from",
                 dest="start",
@@ -76,9 +76,11 @@ COMMANDS = (
                 default="earliest",
                 help="where to begin without committed offsets (earliest)",
             ),
-            argument("--follow", action="store_true", help="wait for more instead of ending"),
+            argument(
+                "--follow", action="store_true", help="wait for more records instead of ending"
+            ),
             argument("--max", type=count, metavar="N", help="end after this many records"),
-            argument("--separator", metavar="TEXT", help="print key, TEXT, value"),
+            argument("--separator", metavar="TEXT", help="print key, TEXT and value"),
         ),
     ),
 )

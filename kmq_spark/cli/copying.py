@@ -38,21 +38,25 @@ _SOURCE = argument("source", metavar="SOURCE", help="the store to read")
 COMMANDS = (
     Command(
         "copy",
-        "copy a store or topics to another store; goes on where it was interrupted",
+        "copy a store, or some topics, to another store; continues where it was interrupted",
         _copy,
         (
             _SOURCE,
             argument("target", metavar="TARGET", help="the store to write; made when missing"),
-            argument("--topic", action="append", help="only this topic; may be repeated"),
+            argument("--topic", action="append", help="copy only this topic (may be repeated)"),
         ),
     ),
     Command(
         "clone",
-        "make a store that shares the sealed records of another, and lives on its own",
+        "make a store that shares the sealed records of another, and changes on its own",
         _clone,
         (
             _SOURCE,
-            argument("target", metavar="TARGET", help="the store to make, on the same disk"),
+            argument(
+                "target",
+                metavar="TARGET",
+                help="the store to make, on the same disk or in the same bucket",
+            ),
             argument("--read-only", action="store_true", help="the clone takes no writes"),
         ),
     ),

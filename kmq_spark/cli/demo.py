@@ -31,7 +31,7 @@ def _orders(arguments: Namespace, output: Output) -> int:
 COMMANDS = (
     Command(
         "demo",
-        "run 336,776 flights through a store and Spark, with a crash in the middle; or orders",
+        "send 336,776 flights through a store and Spark, with a crash in the middle; or orders",
         _demo,
         (
             argument(
@@ -39,9 +39,10 @@ COMMANDS = (
                 nargs="?",
                 choices=("flights", "orders"),
                 default="flights",
-                help="orders: a thousand of them, and pairs in transactions, through kmq_spark.v2",
+                help="flights (the default), or orders: a thousand of them, and pairs in "
+                "transactions, through kmq_spark.v2",
             ),
-            argument("--quick", action="store_true", help="fewer flights"),
+            argument("--quick", action="store_true", help="send fewer flights"),
         ),
     ),
 )

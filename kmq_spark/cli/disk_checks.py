@@ -17,12 +17,12 @@ from kmq_storage.objects.local import LocalDisk
 
 _SYNCS = 30
 _SYNC_BYTES = 4096
-#: Above this an acknowledgement is felt by people (milliseconds).
+#: Milliseconds above which people notice how long an acknowledgement takes.
 _SLOW_SYNC_MS = 50.0
 
 
 def check_folder(store: Path) -> list[Check]:
-    """The folder can be written, and its file system keeps kmq's promises."""
+    """Check that the folder can be written, and that its file system keeps kmq's promises."""
     folder = next(path for path in (store, *store.parents) if path.exists())
     if not folder.is_dir():
         return [Check("folder", "fail", f"{folder} is a file", "name a folder as the store")]
@@ -42,7 +42,7 @@ def _probe(scratch: Path) -> Iterator[Check]:
 
 
 def _check_kind(kind: str) -> Check:
-    """Whether a store may be on this kind of file system; on one host a network's may look well."""
+    """Check the kind of file system; one of a network may pass the other checks."""
     unfit, short_lived = why_unfit(kind), how_short_lived(kind)
     if unfit:
         return Check("file system", "fail", f"{kind}, {unfit}", "use a local disk, or a bucket")
@@ -52,7 +52,7 @@ def _check_kind(kind: str) -> Check:
 
 
 def _check_publish(disk: LocalDisk) -> Check:
-    """A name is created once, whole, by a hard link."""
+    """Check that a hard link creates a name once, with all its bytes."""
     advice = "this file system can't hold a store; use a local one (ext4, xfs, apfs)"
     try:
         first, second = (disk.publish("name", [b"x"], sync=True) for _ in range(2))
@@ -64,7 +64,7 @@ def _check_publish(disk: LocalDisk) -> Check:
 
 
 def _check_lock(disk: LocalDisk) -> Check:
-    """A second holder of flock is kept out."""
+    """Check that flock keeps a second holder out."""
     advice = "mount the file system with locks, or use a local one"
     first, second = disk.open_lock("lock"), disk.open_lock("lock")
     try:
@@ -77,7 +77,7 @@ def _check_lock(disk: LocalDisk) -> Check:
 
 
 def _check_sync(scratch: Path) -> Check:
-    """How long one acknowledgement waits for the disk."""
+    """Measure how long one acknowledgement waits for the disk."""
     median_ms = statistics.median(_sync_times_ms(scratch / "sync"))
     found = f"{median_ms:.2f} ms (median of {_SYNCS})"
     if median_ms <= _SLOW_SYNC_MS:
@@ -97,10 +97,10 @@ def _sync_times_ms(path: Path) -> list[float]:
 
 
 def check_futex() -> Check:
-    """A waiting consumer is woken by the kernel, and needs no polling."""
+    """Check that the kernel wakes a waiting consumer, so that it needs no polling."""
     word = ctypes.c_uint32(1)
     start = perf_counter()
-    # The word is no longer what the waiter believes, so a futex returns at once.
+    # The word has changed from what the waiter expects, so a futex returns at once.
     futex.wait(ctypes.addressof(word), 0, 1.0)
     if futex.AVAILABLE and perf_counter() - start < 0.5:
         return Check("futex", "ok", "waiting consumers are woken by the kernel")

@@ -28,7 +28,7 @@ def _doctor(arguments: Namespace, output: Output) -> int:
 
 
 def diagnose(store: str | None) -> list[Check]:
-    """Everything that is checked, for the store's folder or else the current one."""
+    """Return all checks, of the store's folder or else the current one."""
     files = open_files(store or ".")
     return [
         check_python(),
@@ -54,7 +54,7 @@ def _report(checks: list[Check]) -> str:
 
 def _verdict(checks: list[Check]) -> str:
     if any(check.status == "fail" for check in checks):
-        return "kmq can't run here before what failed is put right."
+        return "kmq can't run here: mend what failed first."
     if any(check.status == "warn" for check in checks):
         return "Producers and consumers run here; see the advice above for the rest."
     return "All is well: producers, consumers and Spark run here."

@@ -1,4 +1,4 @@
-"""`kmq log find`, `replay` and `trace`: single records, by what they are and by where they went."""
+"""`kmq log find`, `replay` and `trace`: single records, by their content and by their place."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _trace(arguments: Namespace, output: Output) -> None:
 
 
 def _property(text: str) -> tuple[str, Any]:
-    """A property's value has a type: what is no number and no truth value is text."""
+    """Return a property: a value that is no number and no truth value is text."""
     name, value = pair(text)
     try:
         parsed = json.loads(value)
@@ -65,7 +65,7 @@ def _property(text: str) -> tuple[str, Any]:
     return name, parsed if isinstance(parsed, bool | int | float | str) else value
 
 
-_TOPIC = argument("topic", metavar="TOPIC", help="where")
+_TOPIC = argument("topic", metavar="TOPIC", help="the topic")
 _WANTED = (
     argument("--key", help="only records with this key"),
     argument(
@@ -74,53 +74,67 @@ _WANTED = (
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="with this property: 42, 4.2, true or text; '\"42\"' is text (may be repeated)",
+        help="only records with this property: 42, 4.2, true or text; '\"42\"' is text "
+        "(may be repeated)",
     ),
     argument(
         "--header",
         type=pair,
         action="append",
         metavar="NAME=VALUE",
-        help="with this header (may be repeated)",
+        help="only records with this header (may be repeated)",
     ),
-    argument("--since", type=instant, metavar="INSTANT", help="begin at this time"),
-    argument("--until", type=instant, metavar="INSTANT", help="end before this time"),
+    argument(
+        "--since",
+        type=instant,
+        metavar="INSTANT",
+        help="only from this time on, as 2026-01-31T12:00:00+00:00",
+    ),
+    argument("--until", type=instant, metavar="INSTANT", help="only before this time"),
 )
 
 COMMANDS = (
     Command(
         "log find",
-        "print the records with a key, header or property, or of a time",
+        "print the records of a topic with a key, header or property, or of a time",
         _find,
         (
             _TOPIC,
             *_WANTED,
-            argument("--max", type=count, default=100, metavar="N", help="so many at most (100)"),
+            argument(
+                "--max", type=count, default=100, metavar="N", help="print at most so many (100)"
+            ),
         ),
     ),
     Command(
         "log replay",
-        "send such records to another topic, or to a queue",
+        "send records, chosen as for find, to another topic or to a queue",
         _replay,
         (
             _TOPIC,
-            argument("target", metavar="TARGET", help="where to"),
+            argument("target", metavar="TARGET", help="the topic or queue to send to"),
             argument("--queue", action="store_true", help="TARGET is a queue"),
             *_WANTED,
             argument(
-                "--group", metavar="NAME", help="send each once: go on where this group stands"
+                "--group",
+                metavar="NAME",
+                help="send each record once: continue at the offsets of this group",
             ),
         ),
     ),
     Command(
         "log trace",
-        "print what became of a record: sent, read by groups, sealed, trimmed",
+        "print what happened to a record: sent, read by groups, sealed, trimmed",
         _trace,
         (
             _TOPIC,
-            argument("partition", type=count, metavar="PARTITION", help="its partition"),
-            argument("offset", type=count, metavar="OFFSET", help="its offset"),
-            argument("--queue", action="store_true", help="it was sent to the queue TOPIC itself"),
+            argument(
+                "partition", type=count, metavar="PARTITION", help="the partition of the record"
+            ),
+            argument("offset", type=count, metavar="OFFSET", help="the offset of the record"),
+            argument(
+                "--queue", action="store_true", help="TOPIC is a queue that the record was sent to"
+            ),
         ),
     ),
 )

@@ -59,7 +59,7 @@ def _delete(arguments: Namespace, output: Output) -> None:
 
 
 def parse_target(text: str) -> str | datetime | dict[str, dict[int, int]]:
-    """Where --to points: earliest, latest, an instant with its zone, or offsets as JSON."""
+    """Return the value of --to: earliest, latest, an instant with a zone, or offsets."""
     if text in ("earliest", "latest"):
         return text
     try:
@@ -122,15 +122,21 @@ COMMANDS = (
         _set,
         (
             _NAME,
-            argument("--to", required=True, help="earliest, latest, an instant, or JSON"),
-            argument("--topic", action="append", help="only this topic (may be repeated)"),
+            argument(
+                "--to", required=True, help="earliest, latest, an instant, or offsets as JSON"
+            ),
+            argument(
+                "--topic",
+                action="append",
+                help="only this topic; default: those that the group has (may be repeated)",
+            ),
         ),
     ),
     Command(
         "group copy",
         "copy a group's offsets to another group",
         _copy,
-        (_NAME, argument("target", metavar="TARGET", help="the other group")),
+        (_NAME, argument("target", metavar="TARGET", help="the group that gets the offsets")),
     ),
-    Command("group delete", "delete a group", _delete, (_NAME,)),
+    Command("group delete", "delete a group and its offsets", _delete, (_NAME,)),
 )

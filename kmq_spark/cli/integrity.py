@@ -1,4 +1,4 @@
-"""`kmq verify` and `kmq repair`: is every byte as it was written, and what to do if not."""
+"""`kmq verify` and `kmq repair`: find damage to a store, and repair it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _verify(arguments: Namespace, output: Output) -> int:
 
 
 def verified(arguments: Namespace) -> kmq.Report:
-    """The report on a store; that it can't be opened for damage is one, too."""
+    """Return the report on a store, also when damage keeps it from being opened."""
     try:
         with open_store(arguments, read_only=True) as store:
             return store.verify(arguments.deep)
@@ -47,14 +47,14 @@ def _repair(arguments: Namespace, output: Output) -> int:
 
 
 def rebuilt(arguments: Namespace) -> list[str]:
-    """What was done to have a store that can be opened, when no checkpoint can be read."""
+    """Rebuild a store of which no checkpoint can be read; return notes of what was done."""
     try:
         with open_store(arguments, read_only=True) as store:
-            store.log.refresh()  # a bucket is looked at only now
+            store.log.refresh()  # only this looks into a bucket
     except kmq.FormatVersionError:
         raise
     except kmq.UnavailableError:
-        return []  # who opens it for writing may mend that, or is told
+        return []  # opening it for writing may mend that, or raises why not
     except kmq.CorruptionError:
         return rebuild(*open_place(store_url(arguments) or ""), SYSTEM)
     return []
@@ -72,17 +72,19 @@ def _print(report: kmq.Report, output: Output, *, whole: str) -> int:
 COMMANDS = (
     Command(
         "verify",
-        "look for damage; with --deep at every byte",
+        "look for damage; with --deep in every byte",
         _verify,
-        (argument("--deep", action="store_true", help="read every record"),),
+        (argument("--deep", action="store_true", help="read every record, and check every byte"),),
     ),
     Command(
         "repair",
-        "make the store whole again; alone it loses nothing",
+        "repair the store; without options no record is lost",
         _repair,
         (
             argument(
-                "--drop-damaged", action="store_true", help="cut out what can't be read, for good"
+                "--drop-damaged",
+                action="store_true",
+                help="also cut out, for good, what can't be read",
             ),
         ),
     ),

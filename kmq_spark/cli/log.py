@@ -24,7 +24,7 @@ def _log(arguments: Namespace, output: Output) -> None:
 
 
 def describe_entry(entry: Any, topics: Mapping[bytes, str]) -> dict[str, Any]:
-    """The fields of an entry; the topic by its name where it still has one, else by its id."""
+    """Return the fields of an entry; the topic by its name, or by its id once it is deleted."""
     kind = type(entry).__name__.removesuffix("Entry")
     facts = {"kind": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()}
     for name in type(entry).__annotations__:
@@ -50,13 +50,17 @@ def _line(fact: Mapping[str, Any]) -> str:
 COMMANDS = (
     Command(
         "log",
-        "print the commits of the store",
+        "print the commit log of the store, one commit per line",
         _log,
         (
             argument(
-                "--from", dest="start", type=count, metavar="LSN", help="begin at this commit"
+                "--from",
+                dest="start",
+                type=count,
+                metavar="LSN",
+                help="begin at this commit (the oldest in the log)",
             ),
-            argument("--max", type=count, metavar="N", help="end after this many"),
+            argument("--max", type=count, metavar="N", help="end after this many commits"),
         ),
     ),
 )

@@ -1,4 +1,4 @@
-"""`kmq maintain` and `kmq stats`: look after a store, and say what it is made of."""
+"""`kmq maintain` and `kmq stats`: maintain a store, and show what it is made of."""
 
 from __future__ import annotations
 
@@ -59,12 +59,18 @@ def _stats(arguments: Namespace, output: Output) -> None:
 COMMANDS = (
     Command(
         "maintain",
-        "do what is due: trim, seal, compact, checkpoint, collect",
+        "do the maintenance that is due: trim, seal, compact, checkpoint, collect",
         _maintain,
         (
-            argument("--watch", action="store_true", help="go on until interrupted"),
-            argument("--interval", type=seconds, default=10.0, help="seconds between two looks"),
+            argument("--watch", action="store_true", help="repeat until interrupted"),
+            argument(
+                "--interval",
+                type=seconds,
+                default=10.0,
+                metavar="SECONDS",
+                help="with --watch: time in between (10)",
+            ),
         ),
     ),
-    Command("stats", "bytes by kind, segments, garbage, write amplification", _stats),
+    Command("stats", "show bytes by kind, segments, garbage and write amplification", _stats),
 )

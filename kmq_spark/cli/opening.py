@@ -1,4 +1,4 @@
-"""How a command comes to its store."""
+"""How a command opens its store."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kmq_spark.cli.command import UsageError
 
 
 def store_url(arguments: Namespace) -> str | None:
-    """The store of --store, or else of KMQ_STORE."""
+    """Return the store of --store, or else of KMQ_STORE."""
     return arguments.store or os.environ.get("KMQ_STORE") or None
 
 

@@ -1,7 +1,7 @@
-"""What commands print with: text for people, or JSON for programs, chosen once by --json.
+"""How commands print: text for people, or JSON for programs with --json.
 
-A list is one JSON array and a fact one JSON object; what streams (records, commits) is one object
-per line.
+As JSON, a list is one array, a fact is one object, and a stream (of records, of commits) is one
+object per line.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Row = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Output:
-    """Prints what a command found: as JSON, or as aligned columns and plain lines."""
+    """Prints the result of a command: as JSON, or as aligned columns and plain lines."""
 
     target: TextIO
     as_json: bool
 
     def rows(self, rows: Sequence[Row]) -> None:
-        """Print a list: one array, or a table with a heading, or that there is nothing."""
+        """Print a list: one array, or a table with a heading; "nothing" for an empty one."""
         if self.as_json:
             text = json.dumps(plain(rows), indent=2)
         else:
@@ -40,7 +40,7 @@ class Output:
         print(json.dumps(plain(fact), indent=2) if self.as_json else text, file=self.target)
 
     def stream(self, fact: Row, text: bytes) -> None:
-        """Print one of many things, on a line of its own; the bytes as they are."""
+        """Print one item of a stream on a line of its own; text goes out as the given bytes."""
         if self.as_json:
             print(json.dumps(plain(fact)), file=self.target)
         else:
@@ -48,14 +48,14 @@ class Output:
             self.target.buffer.write(text + b"\n")
 
     def flush(self) -> None:
-        """Hand over what is buffered, to fail now if nobody reads it."""
-        if getattr(self.target, "name", None) == os.devnull:  # whoever called closed ours
+        """Write what is buffered now, so that it fails here if nobody reads it."""
+        if getattr(self.target, "name", None) == os.devnull:  # the caller closed it
             raise OSError(errno.EBADF, "standard output is closed: nobody sees what is printed")
         self.target.flush()
 
 
 def aligned(rows: Sequence[Row]) -> list[str]:
-    """The lines of a table: a heading of the first row's keys, then the rows, numbers right."""
+    """Return the lines of a table: the first row's keys as heading; numbers are right-aligned."""
     names = list(rows[0])
     cells = [[_cell(row[name]) for name in names] for row in rows]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
@@ -79,7 +79,7 @@ def _cell(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value in JSON's types; bytes are text where they are UTF-8, else {"base64": ...}."""
+    """Return the value in JSON's types; bytes as text where UTF-8, else as {"base64": ...}."""
     match value:
         case Enum():
             return plain(value.value)

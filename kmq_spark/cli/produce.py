@@ -14,7 +14,7 @@ from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 
-#: Records that may be on their way while more are read.
+#: The most records that are on their way while more are read.
 _PENDING_MAX = 1_000
 
 
@@ -26,11 +26,11 @@ def _produce(arguments: Namespace, output: Output) -> None:
     sent = 0
     pending: deque[Future[kmq_spark.RecordMetadata]] = deque()
     with open_store(arguments) as store, store.producer() as producer:
-        store.describe_topic(arguments.topic)  # or nothing is read
+        store.describe_topic(arguments.topic)  # an unknown topic is refused before input is read
         for line in _values(arguments):
             key, value = _split(line, arguments)
             pending.append(producer.send(arguments.topic, value, key))
-            # A failure names itself before much more is read.
+            # An error is raised before much more is read.
             while pending and (len(pending) > _PENDING_MAX or pending[0].done()):
                 sent += 1
                 _check(pending.popleft(), sent)
@@ -42,7 +42,7 @@ def _produce(arguments: Namespace, output: Output) -> None:
 
 
 def _check(future: Future[kmq_spark.RecordMetadata], number: int) -> None:
-    """The error of a record that was not stored says which it is; those before it are stored."""
+    """Raise the error of a value that was not stored, with its number; those before are stored."""
     try:
         future.result()
     except kmq_spark.KmqError as error:
@@ -65,13 +65,22 @@ def _split(line: bytes, arguments: Namespace) -> tuple[bytes | None, bytes]:
 COMMANDS = (
     Command(
         "produce",
-        "send the values given, or every line of the standard input",
+        "send the given values, or each line of the standard input",
         _produce,
         (
-            argument("topic", metavar="TOPIC", help="where to"),
-            argument("value", metavar="VALUE", nargs="*", help="what (or lines of stdin)"),
-            argument("--key", help="the key of all of them"),
-            argument("--separator", metavar="TEXT", help="ends the key within each line"),
+            argument("topic", metavar="TOPIC", help="the topic"),
+            argument(
+                "value",
+                metavar="VALUE",
+                nargs="*",
+                help="the values; without any, each line of the standard input",
+            ),
+            argument("--key", help="the key of all records"),
+            argument(
+                "--separator",
+                metavar="TEXT",
+                help="the key of each value ends before TEXT, and its value begins behind it",
+            ),
         ),
     ),
 )

@@ -35,13 +35,42 @@ def _start(text: str) -> str | datetime:
 
 
 _SETTINGS = (
-    argument("--lock-timeout", type=seconds, help="seconds a receiver holds a record (30)"),
-    argument("--max-deliveries", type=positive, help="then it is a dead letter (16)"),
-    argument("--backoff", type=_delays, help="seconds until the next try (1,5,30,120)"),
-    argument("--order", choices=("none", "key", "strict"), help="of handing out (none)"),
-    argument("--dead-letter", metavar="QUEUE", help="where dead letters go (NAME.dlq)"),
-    argument("--capacity", type=positive, metavar="ROWS", help="the most it may hold"),
-    argument("--uniq-window", type=seconds, help="how long a uniq is known (120 seconds)"),
+    argument(
+        "--lock-timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long a receiver holds a record (30)",
+    ),
+    argument(
+        "--max-deliveries",
+        type=positive,
+        metavar="N",
+        help="after so many deliveries without success: dead letter (16)",
+    ),
+    argument(
+        "--backoff",
+        type=_delays,
+        metavar="SECONDS,...",
+        help="until a record comes again after nack (1,5,30,120)",
+    ),
+    argument(
+        "--order",
+        choices=("none", "key", "strict"),
+        help="hand out one after another: per key, or all (none)",
+    ),
+    argument("--dead-letter", metavar="QUEUE", help="the queue for dead letters (QUEUE.dlq)"),
+    argument(
+        "--capacity",
+        type=positive,
+        metavar="ROWS",
+        help="refuse more while it has so many unfinished records",
+    ),
+    argument(
+        "--uniq-window",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long a second record of the same uniq is not stored (120)",
+    ),
 )
 
 
@@ -108,11 +137,15 @@ COMMANDS = (
         (
             argument("name", metavar="QUEUE", type=new_name("queue"), help="the queue"),
             argument("topic", metavar="TOPIC", nargs="*", help="the topics that it reads"),
-            argument("--if-not-exists", action="store_true", help="keep a queue that is there"),
+            argument(
+                "--if-not-exists",
+                action="store_true",
+                help="keep a queue that exists, without an error",
+            ),
             *_SETTINGS,
         ),
     ),
-    Command("queue list", "list the queues and how many records are where", _list),
+    Command("queue list", "list the queues with their topics and counts of records", _list),
     Command("queue describe", "show a queue's topics, settings and counts", _describe, (_NAME,)),
     Command(
         "queue bind",
@@ -126,18 +159,21 @@ COMMANDS = (
                 type=_start,
                 default="earliest",
                 metavar="WHERE",
-                help="earliest (when nothing is said), latest, or an instant",
+                help="earliest (the default), latest, or an instant",
             ),
-            argument("--filter", help="an expression on properties, as in amount >= 100"),
-            argument("--tags", help="values of the property tag, as in 'paid || refunded'"),
+            argument("--filter", help="only records for which this is true, as 'amount >= 100'"),
+            argument(
+                "--tags",
+                help="only records with one of these in property tag, as 'paid || refunded'",
+            ),
         ),
     ),
-    Command("queue unbind", "have a queue read topics no more", _unbind, (_NAME, _TOPICS)),
+    Command("queue unbind", "have a queue stop reading topics", _unbind, (_NAME, _TOPICS)),
     Command(
         "queue redrive",
         "move a queue's dead letters back to it",
         _redrive,
-        (_NAME, argument("--max", type=positive, metavar="N", help="at most so many")),
+        (_NAME, argument("--max", type=positive, metavar="N", help="move at most so many")),
     ),
-    Command("queue delete", "delete a queue, with what was sent to it", _delete, (_NAME,)),
+    Command("queue delete", "delete a queue and what was sent to it", _delete, (_NAME,)),
 )

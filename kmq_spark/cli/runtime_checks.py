@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kmq_spark.cli.diagnosis import Check, Status
 
-#: What Spark 4.2 runs on.
+#: The oldest Java that Spark 4.2 runs on.
 OLDEST_JAVA = 17
 JAVA_ADVICE = (
     "Spark needs OpenJDK 17 or 21: `apt-get install openjdk-17-jre-headless`, "
@@ -23,7 +23,7 @@ _PYTHON_MINIMUM = (3, 11)
 
 
 def check_python() -> Check:
-    """The interpreter is new enough."""
+    """Check that the interpreter is new enough."""
     found = f"{platform.python_version()} ({sys.executable})"
     if sys.version_info >= _PYTHON_MINIMUM:
         return Check("python", "ok", found)
@@ -31,7 +31,7 @@ def check_python() -> Check:
 
 
 def check_library(name: str, minimum: tuple[int, ...], *, needed_by: str) -> Check:
-    """A library is there and new enough; Spark's are needed by a part of kmq only."""
+    """Check that a library is installed and new enough; only a part of kmq needs Spark's."""
     status: Status = "fail" if needed_by == "kmq" else "warn"
     wanted = ".".join(map(str, minimum))
     install = "kmq-spark" if needed_by == "kmq" else "kmq-spark[spark]"
@@ -50,7 +50,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def check_java() -> Check:
-    """There is a Java, it starts, and Spark runs on it."""
+    """Check that there is a Java, that it starts, and that Spark runs on it."""
     java = find_java()
     if java is None:
         return Check("java", "warn", "not found", JAVA_ADVICE)
@@ -63,13 +63,13 @@ def check_java() -> Check:
 
 
 def find_java() -> str | None:
-    """The java that Spark's start script would take: that of JAVA_HOME, else of the PATH."""
+    """Return the java that Spark's start script takes: of JAVA_HOME, else of the PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
 def try_java_version(java: str) -> int | None:
-    """The major version that this java reports (1.8 is 8), or None when it doesn't run."""
+    """Return the major version that this java reports (1.8 is 8); None when it doesn't run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -79,7 +79,7 @@ def try_java_version(java: str) -> int | None:
 
 
 def check_worker_python() -> Check:
-    """Spark's workers will run this interpreter, which knows kmq and pyarrow."""
+    """Check that Spark's workers run this interpreter, which has kmq and pyarrow."""
     chosen = os.environ.get("PYSPARK_PYTHON")
     taken = shutil.which(chosen or "python3")
     # `python` and `python3` of one environment are the same; links must not be followed out of it.

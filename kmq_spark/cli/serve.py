@@ -1,4 +1,4 @@
-"""`kmq serve`: a page, tables and metrics of a store over HTTP, to be read only."""
+"""`kmq serve`: shows a store over HTTP, and changes nothing: a page, tables and metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _port(text: str) -> int:
 
 
 def _serve(arguments: Namespace, output: Output) -> None:
-    from kmq_spark.server.listening import Listener  # only then: imports take their time
+    from kmq_spark.server.listening import Listener  # imported when needed: it takes time
     from kmq_spark.server.view import View
 
     with (
@@ -29,7 +29,7 @@ def _serve(arguments: Namespace, output: Output) -> None:
         suppress(KeyboardInterrupt),
         closing(View(lambda: open_store(arguments, read_only=True))) as view,
     ):
-        url = view.seen().url  # what is wrong with the store is said now
+        url = view.seen().url  # an error of the store is raised now
         with Listener(arguments.host, arguments.port, view) as listener:
             where = {"url": listener.url, "host": listener.host, "port": listener.port}
             output.stream(where, os.fsencode(f"{listener.url} shows {url}; Ctrl-C ends it"))
@@ -52,11 +52,16 @@ def _signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[Non
 COMMANDS = (
     Command(
         "serve",
-        "show the store over HTTP, to be read only: a page, tables, metrics for Prometheus",
+        "show the store over HTTP: a page, tables, metrics for Prometheus; nothing is changed",
         _serve,
         (
-            argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)"),
-            argument("--port", type=_port, default=8765, help="there (8765); 0: any free one"),
+            argument("--host", default="127.0.0.1", help="the address to listen on (127.0.0.1)"),
+            argument(
+                "--port",
+                type=_port,
+                default=8765,
+                help="the port to listen on (8765); 0: any free one",
+            ),
         ),
     ),
 )

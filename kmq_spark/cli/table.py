@@ -39,9 +39,9 @@ COMMANDS: tuple[Command, ...] = (
     *serve.COMMANDS,
 )
 
-#: What the help says about the first word of two-word commands.
+#: The help for the first word of commands of two words.
 FAMILIES = {
     "topic": "create, list, describe, alter and delete topics",
-    "group": "list, describe, set, copy and delete the offsets of consumer groups",
+    "group": "list and describe consumer groups; set, copy and delete their offsets",
     "queue": "create, bind, list, describe and delete queues; move dead letters back",
 }

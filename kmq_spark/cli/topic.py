@@ -37,32 +37,34 @@ _SETTINGS = (
         "--retention",
         type=_or_none(seconds),
         metavar="SECONDS",
-        help="how long records are kept, or none: for ever",
+        help="keep records at least so long; none: for ever",
     ),
     argument(
         "--retention-bytes",
         type=_or_none(positive),
         metavar="BYTES",
-        help="how many bytes of a partition are kept, or none: all",
+        help="keep at least so many bytes of each partition; none: all",
     ),
     argument(
         "--cleanup",
         choices=("delete", "compact"),
-        help="compact: keep the newest of each key, for ever, whatever the retention",
+        help="compact: keep the newest record of each key for ever, whatever the retention",
     ),
-    argument("--compression", choices=("lz4", "zstd", _NONE), help="of sealed segments"),
+    argument(
+        "--compression", choices=("lz4", "zstd", _NONE), help="compression of sealed segments"
+    ),
     argument(
         "--capacity",
         type=_or_none(positive),
         metavar="ROWS",
-        help="the most records it may hold, or none",
+        help="refuse more than so many records; none: no limit",
     ),
-    argument("--max-record-bytes", type=positive, metavar="BYTES", help="the largest record"),
+    argument("--max-record-bytes", type=positive, metavar="BYTES", help="refuse larger records"),
     argument(
         "--uniq-window",
         type=seconds,
         metavar="SECONDS",
-        help="how long a record is known by its uniq",
+        help="how long a second record of the same uniq is not stored",
     ),
 )
 
@@ -143,8 +145,18 @@ COMMANDS = (
         _create,
         (
             argument("name", metavar="TOPIC", type=new_name("topic"), help="the topic"),
-            argument("--partitions", type=positive, default=1, help="how many (1)"),
-            argument("--if-not-exists", action="store_true", help="keep a topic that is there"),
+            argument(
+                "--partitions",
+                type=positive,
+                default=1,
+                metavar="N",
+                help="number of partitions (1)",
+            ),
+            argument(
+                "--if-not-exists",
+                action="store_true",
+                help="keep a topic that exists, without an error",
+            ),
             *_SETTINGS,
         ),
     ),
@@ -154,7 +166,13 @@ COMMANDS = (
         "topic alter",
         "change a topic's settings, or add partitions",
         _alter,
-        (_NAME, argument("--partitions", type=positive, help="the new total"), *_SETTINGS),
+        (
+            _NAME,
+            argument(
+                "--partitions", type=positive, metavar="N", help="the new number of partitions"
+            ),
+            *_SETTINGS,
+        ),
     ),
     Command("topic delete", "delete a topic and its records", _delete, (_NAME,)),
 )
