@@ -22,7 +22,7 @@ T = TypeVar("T")
 AsyncCallback: TypeAlias = Callable[[Partitions], Awaitable[object] | object]
 
 _LOGGER = logging.getLogger(__name__)
-#: Whose callback a task is, or was begun by.
+#: The consumer whose callback a task is, or was begun by.
 _telling: ContextVar[Callbacks | None] = ContextVar("kmq_telling", default=None)
 
 
@@ -35,16 +35,19 @@ class Callbacks:
 
     @property
     def asks(self) -> bool:
-        """Whether a callback, while it runs, is who calls."""
+        """Whether the caller is a callback that runs now."""
         return self._asked is not None and _telling.get() is self
 
     def check_not_asked(self) -> None:
         """IllegalStateError for a callback: what it asks for would wait for itself."""
         if self.asks:
-            raise IllegalStateError("a consumer's callback can't make this call")
+            raise IllegalStateError(
+                "a consumer's callback can't make this call: it may ask for positions, seek, "
+                "pause, resume and commit"
+            )
 
     async def run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
-        """What a callback asks for, done by the thread that waits for it."""
+        """Do what a callback asks for, in the thread that waits for the callback."""
         done: Future[T] = Future()
 
         def work() -> None:

@@ -24,9 +24,9 @@ T = TypeVar("T")
 H = TypeVar("H", bound="Handle[Any]")
 R = TypeVar("R", bound=Resource)
 
-#: So long a call waits while others of its handle wait for something else (seconds).
+#: Seconds that a call waits while others of its handle wait for something else.
 _SLICE = 0.2
-#: And so much longer each time, while another one's time is over (seconds).
+#: Seconds by which that grows each time another call's time is over.
 _TURN = 0.001
 #: As good as for ever.
 _ALONE = 3600.0
@@ -63,7 +63,7 @@ class GivingWay:
     def call(self, deadline: float = 0.0) -> Iterator[Call]:
         """Wraps each call: a waiting call gives way to it."""
         call = Call(deadline)
-        self._calls.add(call)  # before: who begins to wait meanwhile counts it
+        self._calls.add(call)  # first: a call that begins to wait meanwhile counts it
         try:
             self._call_off(self._asleep)
             yield call
@@ -159,7 +159,7 @@ async def to_its_end(call: Future[T]) -> T:
         return await asyncio.shield(waiting)
     except asyncio.CancelledError:
         await asyncio.wait([waiting])
-        waiting.exception()  # nobody else asks for it
+        waiting.exception()  # so that asyncio doesn't report it
         raise
 
 

@@ -46,7 +46,9 @@ class Consumer(Handle[consumer.Consumer]):
         loop = asyncio.get_running_loop()
         if loop is not self._loop:  # a lock belongs to the loop that first waited for it
             if self._loop is not None and self._loop.is_running():
-                raise IllegalStateError("another event loop uses this consumer; open one for each")
+                raise IllegalStateError(
+                    "another event loop uses this consumer: open a consumer for each loop"
+                )
             self._lock, self._loop = asyncio.Lock(), loop
         return self._lock
 

@@ -53,7 +53,8 @@ class Producer(Handle[producer.Producer]):
     ) -> T:
         if self._handle._in_transaction:
             raise IllegalStateError(
-                "a transaction is open: send with it, or this would wait for a commit to come"
+                "an awaited send would wait for the commit of the open transaction: send by the "
+                "transaction, or commit it first"
             )
         self._asked += 1
         number = self._asked

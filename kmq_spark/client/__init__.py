@@ -1,6 +1,6 @@
 """The Python client: stores, producers, consumers; never imports pyspark.
 
-From `Producer.send` to the disk, and who turns into whom on the way:
+From `Producer.send` to the disk, and what it becomes on the way:
 
     producer       a record becomes a row of open Sends; the caller gets a SendFuture, a light
                    view of them as their Outcome

@@ -1,7 +1,7 @@
-"""Acknowledging: sends are finished when their commit is as durable as was asked for.
+"""Acknowledging: sends are finished once their commit is as durable as was asked for.
 
-With a sync it has a thread of its own, so that the next commit is encoded and written while
-this one is on its way to the disk; one sync then serves all that were written meanwhile.
+With fsync the acknowledger has a thread of its own. The next commit is then encoded and written
+while this one is on its way to the disk, and one sync serves all commits written meanwhile.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Acknowledger:
             self._thread.start()
 
     def acknowledge(self, written: Written, *, here: bool = False) -> None:
-        """Finish these sends when it is time; waits while too many are on their way.
+        """Finish these sends once they are durable; waits while too many commits are on their way.
 
-        With `here` that is in this thread and now: only when nothing else is on its way.
+        With `here` they are finished in this thread and now, if nothing else is on its way.
         """
         if here and self._thread is not None:
             self._committer.make_durable(written)
@@ -62,18 +62,21 @@ class Acknowledger:
         written.finish()
         called = any(send.calls_back for send in written.sends)
         if called and threading.current_thread() not in self._pending.workers:
-            self._uncalled.append(written)  # somebody asked just now
+            self._uncalled.append(written)  # a callback was added just now
             self._pending.call_worker()
             return
         for send in written.sends if called else ():
             try:
                 send.call_back()
-            except BaseException:  # `sys.exit`: this thread is not the callback's to end
-                _LOGGER.exception("a callback of topic %s wanted to end its thread", send.topic)
+            except BaseException:  # `sys.exit` in a callback must not end this thread
+                _LOGGER.exception(
+                    "a callback for topic %s raised what would end the producer's thread",
+                    send.topic,
+                )
         self._pending.finished(written.sends)
 
     def call_back(self) -> None:
-        """Call back for what was finished in callers' threads. Worker only."""
+        """Run the callbacks of what callers' threads finished. Worker only."""
         while self._uncalled:
             self._finish(self._uncalled.popleft())
 

@@ -58,18 +58,18 @@ def checked_milliseconds(what: str, value: object) -> float:
 
 
 def checked_timeout(value: object) -> float | None:
-    """Seconds to wait from 0 on, at most those that threads can wait; None waits for ever."""
+    """Return the seconds to wait, at most what threads can wait; None waits for ever."""
     return None if value is None else min(checked_seconds("timeout", value), TIMEOUT_MAX)
 
 
 def seconds_to_wait(timeout: object) -> float:
-    """The same as a number: that of some centuries for None."""
+    """Return the same as a number: some centuries for None."""
     seconds = checked_timeout(timeout)
     return TIMEOUT_MAX if seconds is None else seconds
 
 
 def checked_count(what: str, value: object, *, lowest: int = 1) -> int:
-    """A whole number that is not too low."""
+    """Return a whole number from `lowest` on."""
     count = whole(value)
     if count is not None and count >= lowest:
         return count
@@ -77,14 +77,14 @@ def checked_count(what: str, value: object, *, lowest: int = 1) -> int:
 
 
 def checked_flag(option: str, value: object) -> bool:
-    """True or False and nothing that only counts as one of them, such as the text "false"."""
+    """Return True or False; anything else is refused, the text "false" above all."""
     if isinstance(value, bool):
         return value
     raise InvalidRequestError(f"{option} must be True or False, not {value!r}", option=option)
 
 
 def checked_offset(value: object) -> int:
-    """An offset; whether it lies in the log is seen later."""
+    """Return an offset; whether it lies in the log is checked later."""
     return _checked_whole("offset", value)
 
 
@@ -99,7 +99,7 @@ def checked_offsets(value: Any) -> dict[str, dict[int, int]]:
 
 
 def checked_partition(value: object) -> int:
-    """The number of a partition; whether there is one is seen later."""
+    """Return a partition's number; whether the partition exists is checked later."""
     return _checked_whole("partition", value)
 
 
@@ -118,14 +118,14 @@ def checked_partitions(value: Any) -> dict[str, list[int]]:
 
 
 def checked_numbers(value: Any) -> list[int]:
-    """Numbers of partitions of one topic."""
+    """Return partition numbers of one topic."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise InvalidRequestError(f"partitions must be a list of whole numbers, not {value!r}")
     return [checked_partition(number) for number in value]
 
 
 def checked_names(topics: object) -> list[str]:
-    """The names of some topics, or of one; whether they are there is seen later."""
+    """Return the names of topics, or of one topic; whether they exist is checked later."""
     if not isinstance(topics, Iterable) or isinstance(topics, Mapping):  # as `assign` takes one
         raise InvalidRequestError(f"topics must be names, not {topics!r}", option="topics")
     return [topics] if isinstance(topics, str) else list(topics)

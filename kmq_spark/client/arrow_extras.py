@@ -91,7 +91,7 @@ def sizes_of(column: pa.Array) -> Lengths:
 
 
 def check_valid(column: pa.Array, column_name: str) -> None:
-    """InvalidRequestError for what Arrow lets in unseen, text that is no UTF-8 above all."""
+    """InvalidRequestError for what Arrow accepts unchecked, above all text that is no UTF-8."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
@@ -101,7 +101,7 @@ def check_valid(column: pa.Array, column_name: str) -> None:
 
 
 def check_headers(column: pa.Array, column_name: str = "headers") -> None:
-    """InvalidRequestError for a header without a name, or with text that is none."""
+    """InvalidRequestError for a header without a name, or with a name that is no valid text."""
     check_valid(column, column_name)
     _, names, _ = _members(column)
     if names.null_count:
@@ -111,7 +111,7 @@ def check_headers(column: pa.Array, column_name: str = "headers") -> None:
 
 
 def check_properties(column: pa.Array, column_name: str = "properties") -> None:
-    """InvalidRequestError for a property without a name, with several or no values, or twice."""
+    """InvalidRequestError for a property without name, without just one value, or given twice."""
     check_valid(column, column_name)
     rows, names, members = _members(column)
     if names.null_count or not value_lengths(names).all():
@@ -129,7 +129,7 @@ def check_properties(column: pa.Array, column_name: str = "properties") -> None:
 
 
 def with_typed_values(column: pa.MapArray) -> pa.MapArray:
-    """Properties whose values are text, as most tools have them, in the stored type."""
+    """Return properties in the stored type; those of many tools have text as values."""
     if pa.types.is_struct(column.type.item_type):
         return column
     texts = column.items.cast(pa.string())

@@ -33,17 +33,17 @@ class ArrowWork:
         means: Means,
         try_place: Callable[[Sequence[PartitionRecords]], Unit | None],
     ) -> None:
-        """Encode ahead of time, in the thread of the caller: the worker then only commits.
+        """Encode ahead of time in the caller's thread, so that the worker only commits.
 
-        `try_place` makes a unit of it, or tells by None that this is too large to be done here.
+        `try_place` makes a unit of it, or returns None when it is too large for that.
         """
         records = self._encode(topic, means)
         self._prepared = _definition(topic), try_place(records) or records
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
-        """What was prepared, if the topic is still as it was then; else it is encoded now.
+        """Return what was prepared if the topic has not changed since; else encode it now.
 
-        The first row that can't be stored refuses them all.
+        The first row that can't be stored refuses all rows.
         """
         topic = state.topic(self.topic)
         self._send.topic_id = topic.id

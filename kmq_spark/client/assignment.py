@@ -27,7 +27,7 @@ Ready = Callable[[list[TopicPartition]], list[TopicPartition]]
 
 
 class Assignment:
-    """What is read: follows a subscription as topics and partitions come and go."""
+    """What is read: it follows a subscription as topics and partitions come and go."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Assignment:
         auto_commit: bool,
         patience: float,
     ) -> None:
-        """`patience`: how long (seconds) others wait for an `on_revoke` that fails."""
+        """`patience`: for how many seconds other members wait for an `on_revoke` that fails."""
         self._log = log
         self._patience = patience
         #: Since when it does, by the clock that never goes back.
@@ -63,7 +63,7 @@ class Assignment:
         self.uncommitted = Uncommitted(self._group)
 
     def check_wanted(self) -> None:
-        """IllegalStateError when whoever waits for records would wait for ever."""
+        """IllegalStateError when a wait for records would never end."""
         if self._subscription.is_empty:
             raise IllegalStateError(
                 "the consumer has no topics, so no record would ever come: name them "
@@ -71,7 +71,7 @@ class Assignment:
             )
 
     def follow(self, wanted: Subscription) -> None:
-        """Read what this subscription says from now on."""
+        """Read what this subscription names from now on."""
         self.fetcher.put_back()
         old = list(self.fetcher.positions)
         try:
@@ -90,15 +90,15 @@ class Assignment:
         self._resolve(state)
 
     def refresh(self, *, begun: bool = False) -> StoreState:
-        """See what others committed; pick up topics and partitions that came or went.
+        """See what others committed, and pick up topics and partitions that came or went.
 
-        While the subscriber is told of some, others wait for the next call. Of a call that has
-        `begun` to take records nothing is given away: they may be of any partition.
+        While a callback runs for some of them, the others wait for the next call. A call that has
+        `begun` to take records gives no partition away: its records may be of any.
         """
         return self.knowing(self._log.refresh(), begun=begun)
 
     def knowing(self, state: StoreState, *, begun: bool = False) -> StoreState:
-        """The same with a state that is just read, which is given back."""
+        """Do the same with a state that was just read; returns the state."""
         group = state.groups.get(self._group)
         generation = group.generation if group else 0
         is_news = state.definitions != self._definitions or generation != self.generation
@@ -136,7 +136,7 @@ class Assignment:
         return self._member.committed_position(state, partition) if self._member else None
 
     def _wanted(self, state: StoreState) -> list[TopicPartition]:
-        """What is to be read; of a group's partitions those that this member owns."""
+        """Return the partitions to read; in a group, those that this member owns."""
         found = self._subscription.resolve(state)
         if self._member is None:
             return found
@@ -145,7 +145,7 @@ class Assignment:
         return [each for each in found if each.key in own or (each.key in moving and each in held)]
 
     def _take_part(self, member: GroupMember, state: StoreState) -> StoreState:
-        """Be in the group, whose plan has all partitions; the state that says so."""
+        """Be a member of the group, whose plan has all partitions; return the state with it."""
         if not member.is_in(state):
             lost = list(self.fetcher.positions)
             self.uncommitted.was_robbed |= self._part_with(state, lost)
@@ -159,9 +159,9 @@ class Assignment:
         return state
 
     def _release(self, member: GroupMember, state: StoreState, *, begun: bool) -> bool:
-        """Give away what shall be another member's, unless this call has begun to take records.
+        """Give away the partitions that are planned for other members; False if some stay for now.
 
-        False when some of it stays for now.
+        A call that has begun to take records gives none away.
         """
         moving = member.moving(state)
         held = [each for each in self.fetcher.positions if each.key in moving]
@@ -184,9 +184,9 @@ class Assignment:
         return not staying
 
     def _ask(self, going: list[TopicPartition]) -> Exception | None:
-        """Tell of partitions that shall be another member's; what is raised when they go anyway.
+        """Call `on_revoke` for these partitions; returns its error when they go all the same.
 
-        Who fails keeps them and is asked again, as long as the others have patience.
+        A callback that fails keeps them and is asked again, until `patience` is over.
         """
         now = self._log.environment.monotonic()
         since, self._failing_since = self._failing_since, None
@@ -205,7 +205,7 @@ class Assignment:
             self.fetcher.remove(partition)
 
     def _part_with(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
-        """Whether the caller has records of these that will come again elsewhere."""
+        """Whether the caller has records of these partitions that come again elsewhere."""
         found = False
         places = self.places() if partitions else {}
         for each in partitions:
@@ -216,13 +216,13 @@ class Assignment:
         return found
 
     def revoke(self) -> None:
-        """Tell the subscriber that nothing is read any more."""
+        """Call back that nothing is read any more."""
         self.fetcher.go_back()
         self.fetcher.put_back()
         self._tell_of_the_end(list(self.fetcher.positions))
 
     def _tell_of_the_end(self, partitions: list[TopicPartition]) -> None:
-        """Tell the subscriber that these are not read any more, or that they were taken before."""
+        """Call `on_revoke`, or `on_lost` for partitions that were taken before."""
         member = self._member
         if member is not None and partitions:
             state = self._log.state if self._log.is_remote else self._log.refresh()
@@ -248,7 +248,7 @@ class Assignment:
         return sorted(self.fetcher.positions, key=lambda each: (each.topic, each.partition))
 
     def positions(self) -> dict[str, dict[int, int]]:
-        """The next offset that each partition hands out, of those that have one."""
+        """Return the next offset of each partition that has a position."""
         found: dict[str, dict[int, int]] = {}
         for each, position in sorted(self.places().items()):
             if position != NO_POSITION:
@@ -256,26 +256,27 @@ class Assignment:
         return found
 
     def places(self) -> dict[TopicPartition, int]:
-        """The same as it is kept, with those that have none."""
+        """Return the next offset of each partition as it is kept, also where there is none."""
         found, place = dict(self.fetcher.positions), self.fetcher.place_in_hand()
         return found if place is None else found | {place[0]: place[1]}
 
     def current_positions(self) -> dict[str, dict[int, int]]:
-        """The positions without partitions that are gone meanwhile."""
+        """Return the positions without those of partitions that were deleted meanwhile."""
         self.refresh()
         return self.positions()
 
     def committable_positions(self, state: StoreState) -> dict[str, dict[int, int]]:
-        """Those that lie inside the log: one that was trimmed away will be reset, not kept.
+        """Return the positions inside the log; one that was trimmed away is reset, not committed.
 
-        Whether they are still this member's to commit, the log decides.
+        Whether the partitions are still this member's, the commit decides.
         """
         return self._positions_inside(state, self.fetcher.positions)
 
     def uncommitted_positions(self, state: StoreState) -> dict[str, dict[int, int]]:
-        """Of those the ones that the group does not have yet.
+        """Return the positions that the group has not committed yet.
 
-        When it moved on all of them, so that who lost any is told.
+        When the group changed meanwhile, all are returned: a member that lost any then gets
+        FencedError.
         """
         group = state.groups.get(self._group)
         if group is None or group.generation != self.generation:
@@ -289,21 +290,21 @@ class Assignment:
         return self._positions_inside(state, news)
 
     def check_topics(self, state: StoreState, offsets: Offsets) -> None:
-        """FencedError for offsets of a topic that is read, if another one has its name by now."""
+        """FencedError for offsets of a deleted topic whose name another topic has now."""
         read = {each.topic: each.topic_id for each in self.fetcher.positions}
         for name in offsets:
             topic = state.find_topic(name)
             if topic is not None and read.get(name, topic.id) != topic.id:
                 raise FencedError(
-                    f"the topic {name} that was read was deleted, and another one has its name "
-                    "now; what was read of it is not to be committed any more",
+                    f"the topic {name} that was read was deleted, and another topic has its name "
+                    "now: offsets of the deleted one can't be committed",
                     topic=name,
                 )
 
     def positions_to_commit(self, state: StoreState) -> dict[str, dict[int, int]]:
-        """Those for a transaction, which has what was made of all records handed out so far.
+        """Return the positions that a transaction commits: behind all records handed out so far.
 
-        FencedError, once, when some are of partitions that another member reads them of again.
+        FencedError, once, when some of these records come again at another member.
         """
         found = self.committable_positions(state)
         for each in self.partitions():
@@ -327,7 +328,7 @@ class Assignment:
     def seek(
         self, offset_of: Callable[[TopicPartition], int], partitions: Partitions | None
     ) -> None:
-        """Go on elsewhere in these partitions, or in all."""
+        """Continue elsewhere in these partitions, or in all."""
         self.fetcher.put_back()
         for partition in self._chosen(partitions):
             self.fetcher.seek(partition, offset_of(partition))
@@ -340,7 +341,7 @@ class Assignment:
         self.fetcher.paused.update(self._chosen(partitions))
 
     def resume(self, partitions: Partitions | None) -> None:
-        """Go on with these partitions, or with all."""
+        """Continue with these partitions, or with all."""
         self.fetcher.paused.difference_update(self._chosen(partitions))
         self.fetcher.drained = False
 

@@ -1,7 +1,7 @@
-"""What is done when this process ends, however Python ends it.
+"""Closes handles when this process ends, however Python ends it.
 
-A child that `multiprocessing` forks ends without the interpreter's exit: there its finalizers are
-the last to run. Who is killed does nothing of this.
+A child that `multiprocessing` forks ends without the interpreter's exit: there its finalizers run
+last. A process that is killed does nothing of this.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _told_in = 0
 
 
 def at_end(close: Callable[[], object]) -> None:
-    """Have this called when the process ends, the newest first."""
+    """Have this called when the process ends; the newest is called first."""
     _closes[close] = None
     atexit.register(close)
     atexit.unregister(_begin)  # so that it is the first of all again
@@ -33,20 +33,20 @@ def at_end(close: Callable[[], object]) -> None:
 
 
 def not_at_end(close: Callable[[], object]) -> None:
-    """It is done already."""
+    """Don't call this at the end: it was called already."""
     _closes.pop(close, None)
     atexit.unregister(close)
 
 
 def before_threads_end(call: Callable[[], object]) -> None:
-    """Have this called when the process ends, before it waits for threads: those of pools, too."""
+    """Have this called when the process ends, before it waits for threads, also those of pools."""
     threads: Any = threading
     with suppress(RuntimeError):  # it ends already
         threads._register_atexit(call)  # as pools do, from which it takes what is newer first
 
 
 def is_ending() -> bool:
-    """Whether the end has begun: what threads still begin now nobody closes."""
+    """Whether the end has begun: nobody closes what threads open from now on."""
     return _is_ending
 
 
@@ -56,7 +56,7 @@ def _begin() -> None:
 
 
 def _end_child() -> None:
-    """Do as Python's exit does: wait for the threads, which may be sending, and then close."""
+    """Do what Python's exit does: wait for the threads, which may be sending, then close."""
     threads: Any = threading
     threads._shutdown()  # a second call does nothing
     _begin()

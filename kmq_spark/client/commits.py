@@ -1,8 +1,8 @@
-"""Who commits what waits: the producer's own thread, or a caller who would only wait for it.
+"""Which thread commits what waits: the producer's own, or a caller that would only wait.
 
-A thread of its own gathers what many calls send. A caller who waits at once for what it sent, or
-sends now and then without lingering, is served faster where it is: two changes of thread cost
-more than the commit. One thread at a time takes and writes, so commits keep the order of the calls.
+The producer's thread gathers what many calls send. A caller that waits at once for its send, or
+sends now and then without lingering, commits itself: two changes of thread cost more than the
+commit. One thread at a time takes and writes, so commits keep the order of the calls.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Commits:
             self._acknowledger.acknowledge(written)
 
     def sent(self) -> None:
-        """Something was sent that shall not linger: commit it here, or wake the worker.
+        """Commit here a send that shall not linger, or wake the worker.
 
-        Not at once where commits take long: a caller who waited for its last send will be at it
-        sooner, and two at once are in each other's way.
+        Where commits take long the worker is not woken at once: a caller that waited for its last
+        send will commit this one sooner, and two threads at once are in each other's way.
         """
         if self._pending.in_transaction:
             self._pending.stage_excess()
@@ -71,13 +71,13 @@ class Commits:
             self._pending.call_worker_for(sends)
 
     def _help(self) -> bool:
-        """For a caller who waits for its send now, and for the network in any thread."""
+        """For a caller that waits for its send now, and for the network in any thread."""
         return (self._log.prompt or self._log.is_remote) and self.try_here()
 
     def try_here(self, *, waits: bool = True) -> bool:
-        """Commit what waits in the calling thread, if nobody is at it; whether it did.
+        """Commit what waits in the calling thread, unless another one is at it; True if it did.
 
-        Unless the caller `waits`, it is not kept until all is on disk.
+        A caller that does not `wait` is released before all is on disk.
         """
         pending, me = self._pending, object()
         try:

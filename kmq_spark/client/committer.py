@@ -1,7 +1,7 @@
-"""From sends to written commits: encode, append, and again without what is refused.
+"""From sends to written commits: encode, append, and repeat without what was refused.
 
-A refused send (unknown topic, full topic, bad partition) fails alone; the rest is committed.
-Each commit carries the producer's sequence, so a retry after an unknown outcome lands once.
+A refused send (unknown topic, full topic, bad partition) fails alone; the rest is committed. Each
+commit carries the producer's sequence, so a retry after an unknown outcome is stored once.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Written:
             send.failure = send.failure or error
 
     def finish(self) -> None:
-        """Tell every send its places, and wake who waits."""
+        """Tell every send its places, and wake waiting callers."""
         if self.collected:
             for work in self.units:
                 work.committed({})
@@ -114,13 +114,14 @@ class Committer:
         )
 
     def check_epoch(self) -> None:
-        """FencedError when it is known already that a newer producer has the name."""
+        """FencedError when a newer producer of this name is known already."""
         self._log.known_state.producers.check_epoch(self._name, self._epoch)
 
     def write(self, sends: Sequence[Sends], *, again: bool = False) -> Iterator[Written]:
-        """Write all sends in commits of bounded size; those that can't be stored have failed.
+        """Write all sends in commits of bounded size; sends that can't be stored have failed then.
 
-        `again` when a signal interrupted that: a commit that may be written keeps its sequence.
+        `again`: a signal interrupted the last attempt. A commit that may be written keeps its
+        sequence.
         """
         begun = self._begun
         if again and begun is not None and list(begun.sends) == list(sends):
@@ -149,7 +150,7 @@ class Committer:
             written.fail(KmqError(f"sends failed unexpectedly: {error!r}"))
 
     def _write(self, written: Written) -> None:
-        """Try until a commit of all that can be stored is written."""
+        """Try until a commit of everything that can be stored is written."""
         if isinstance(written.sends[0], Gathered):
             self._write_whole(written, written.sends[0])
             return
@@ -171,7 +172,7 @@ class Committer:
                 return
 
     def _makes_room(self, cause: KmqError) -> bool:
-        """Whether a queue is full of records that expired since the last commit: not any more."""
+        """Whether a full queue has room by now, since records of it expired."""
         name = cause.context.get("queue") if isinstance(cause, QueueFullError) else None
         if name is not None:
             with suppress(KmqError):  # it stays full, which is what its producer is told
@@ -180,7 +181,7 @@ class Committer:
         return False
 
     def _without_refused(self, units: dict[Work, Unit], refused: RefusedError) -> dict[Work, Unit]:
-        """The units again, with what is left of the refused work in its place among them."""
+        """Return the units, with what is left of the refused work in its place among them."""
         works = list(units)
         work = works.pop(refused.unit)
         room = self._log.inline_bytes_max - sum(_inline_bytes(units[each]) for each in works)
@@ -189,7 +190,7 @@ class Committer:
         return self._encode_all(work.refuse(refused.cause), before, room=room) | after
 
     def _write_whole(self, written: Written, transaction: Gathered) -> None:
-        """Write all of a transaction, or nothing; what others changed meanwhile is tried again."""
+        """Write all of a transaction, or nothing; a conflict with other writers is tried again."""
         written.works = written.works or self._work_of(transaction.waiting)
         left = _ATTEMPTS
         while transaction.failure is None:
@@ -219,9 +220,10 @@ class Committer:
             raise error
 
     def _store_surely(self, written: Written) -> None:
-        """Store, and again under its sequence if nobody knows whether it is: then it is found.
+        """Store a commit; if the outcome is unknown, store it again under its sequence.
 
-        What refuses it then may be itself, or have come later, so the outcome stays unknown.
+        A commit that is stored already is found by its sequence. What refuses the second attempt
+        may be the commit itself, or have come later, so the outcome stays unknown then.
         """
         try:
             self._store(written)
@@ -244,9 +246,10 @@ class Committer:
         return work_of(sends, by_hash=self._means.router.by_hash)
 
     def stage(self, sends: Sequence[Sends]) -> dict[Work, Unit]:
-        """Write the records of a transaction to files that nobody reads before its commit.
+        """Write records of a transaction to files that nobody reads before its commit.
 
-        In the calling thread, as durable as its commit; KmqError when some can't be stored.
+        It is done in the calling thread, as durable as the commit; KmqError when some can't be
+        stored.
         """
         try:
             units = self._encode_all(work_of_many(sends), {}, room=0)
@@ -274,7 +277,7 @@ class Committer:
         return done
 
     def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
-        """The units whose files are there; the work of others has failed."""
+        """Return the units whose files are stored; the work of the others has failed."""
         there: dict[Work, Unit] = {}
         for work, unit in units.items():
             try:
@@ -285,9 +288,9 @@ class Committer:
         return there
 
     def prepare(self, send: ArrowSend) -> None:
-        """Encode in the calling thread, beside the worker's; errors come up again where it commits.
+        """Encode in the calling thread, beside the worker; errors are raised again by the commit.
 
-        While its bytes are in the processor's caches that takes a fraction of what it does later.
+        While the bytes are in the processor's caches, this takes a fraction of what it takes later.
         """
         work = ArrowWork(send)
         with suppress(KmqError):
@@ -338,12 +341,12 @@ class Committer:
                 if attempt == _ATTEMPTS - 1 or not self._write_again(written):
                     written.fail(error)
                     return
-            except CorruptionError as error:  # who waits is told, whichever thread this is
+            except CorruptionError as error:  # waiting callers get it, whichever thread this is
                 written.fail(error)
                 return
 
     def _write_again(self, written: Written) -> bool:
-        """After a failed sync: the same commit under the same sequence; False if it can't be."""
+        """After a failed sync, write the same commit under its sequence; False if it can't be."""
         try:
             self._store(written)
         except (KmqError, RefusedError, OSError):
@@ -352,7 +355,7 @@ class Committer:
 
 
 def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:
-    """What goes into one commit each: a transaction goes alone."""
+    """Split sends into those of one commit each: a transaction goes alone."""
     if len(sends) == 1:
         yield sends
         return
@@ -366,7 +369,7 @@ def _inline_bytes(unit: Unit) -> int:
 
 
 def own_part(commit: WrittenCommit, last: ProducerEntry) -> WrittenCommit:
-    """What a producer has of a commit that several share: its sequence follows its records."""
+    """Return a producer's part of a shared commit: its sequence entry follows its records."""
     end = commit.entries.index(last) + 1
     others = (n for n in range(end - 1) if isinstance(commit.entries[n], ProducerEntry))
     return replace(commit, entries=commit.entries[max(others, default=-1) + 1 : end])

@@ -1,4 +1,4 @@
-"""What was compiled of this package, all of it or nothing; who has two ways asks here.
+"""The compiled modules of this package, all or none; code with two ways asks here.
 
 Without it kmq does the same in Python, slower.
 """
@@ -19,8 +19,8 @@ __all__ = ["adding", "brief_lock", "is_there", "new_lock", "packed_rows", "packi
 
 
 def new_lock() -> AbstractContextManager[object, None]:
-    """A lock of what many threads do for moments; for one of Python's they stand in line at times.
+    """Return a lock for what many threads do for moments; threads can queue up at Python's own.
 
-    Taking it is one call of C, so that no signal comes in between.
+    Taking it is one C call, so no signal handler runs in between.
     """
     return brief_lock.BriefLock() if is_there else threading.Lock()

@@ -261,8 +261,8 @@ class Consumer(OneThread):
         """Return entries that commit positions, or given offsets, in a transaction."""
         if self._auto_commit:
             raise IllegalStateError(
-                "this consumer commits by itself (auto_commit), whatever becomes of a transaction; "
-                "open it without"
+                "this consumer has auto_commit, which commits also when a transaction is aborted: "
+                "open it without auto_commit to commit its offsets in transactions"
             )
         member, state = self._in_group(), self._log.refresh()
         if offsets is None:
@@ -272,7 +272,9 @@ class Consumer(OneThread):
 
     def _in_group(self) -> GroupMember:
         if self._member is None:
-            raise IllegalStateError("commit needs a group; this consumer has none")
+            raise IllegalStateError(
+                "commit needs a group, and this consumer has none: open it with one"
+            )
         return self._member
 
     @alone_or_called_back
@@ -352,13 +354,15 @@ class Consumer(OneThread):
 
     def _begin(self) -> None:
         if self._parents:
-            raise IllegalStateError("this member of a group belongs to the parent process")
+            raise IllegalStateError(
+                "this member of a group belongs to the parent process: open another one here"
+            )
         self._taking.go_back()
         if self._auto_commit and self._assignment.places() != self._auto_committed:
             try:
                 self._commit(durable=False)  # nobody waits for it: the next sync makes it durable
             except FencedError as lost:
-                _LOGGER.warning("what was handed out may come again: %s", lost)
+                _LOGGER.warning("records that were handed out may come again: %s", lost)
             self._auto_committed = self._assignment.places()
 
     def close(self) -> None:

@@ -54,9 +54,9 @@ Reading: TypeAlias = Callable[[str, Sequence[Run]], list[Delivery]]
 
 
 def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
-    """Move what was handed out too often, from a queue and from where dead letters come here.
+    """Move what was handed out too often: from a queue, and from queues whose dead letters it gets.
 
-    What was noted of records whose lock ended is committed before.
+    What was noted of records whose lock ended is committed first.
     """
     for each in (queue, *log.state.queues.with_dead_letters_in(queue.name)):
         take_over_ended(log, each)
@@ -71,7 +71,7 @@ def bury_all(log: CommitLog, queue: Queue, read: Reading) -> None:
 
 
 def room_in(log: CommitLog, queue: Queue) -> int:
-    """How many more records a queue takes now."""
+    """Return how many more records a queue takes now."""
     capacity = queue.settings.capacity
     if capacity is None:
         return sys.maxsize
@@ -79,7 +79,7 @@ def room_in(log: CommitLog, queue: Queue) -> int:
 
 
 def _as_many_as_fit(log: CommitLog, queue: Queue, runs: list[Run]) -> list[Run]:
-    """The first of these runs that its queue of dead letters has room for; the others stay."""
+    """Return the first of these runs that the queue of dead letters has room for."""
     target = log.state.queues.find(queue.dead_letter)
     if target is None:
         return runs
@@ -109,7 +109,7 @@ def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading)
         if found:
             bury(log, queue, found, EXHAUSTED, TOO_OFTEN)
     except (ConflictError, QueueFullError, NotFoundError):
-        pass  # somebody else did it, took the room, or deleted one of the queues
+        pass  # another process did it, took the room, or deleted one of the queues
     except (DataLossError, CorruptionError) as error:
         text = f"queue {queue.name}: dead letters stay where they are: {error}"
         _say_once(queue, text, str(error))
@@ -118,7 +118,7 @@ def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading)
 def bury(
     log: CommitLog, queue: Queue, deliveries: Sequence[Delivery], answer: int, reason: str
 ) -> None:
-    """Deliveries become dead letters: they are there, and done here, in one commit."""
+    """Make deliveries dead letters: they are stored there and finished here in one commit."""
     target = dead_letters_of(log, queue)
     entry = handing.answer(log, queue, answer, runs_of_deliveries(deliveries))
     records = [(each, origin(queue.name, each, each.delivery_count, reason)) for each in deliveries]
@@ -141,7 +141,7 @@ def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
 
 
 def origin(queue: str, record: Record, count: int, reason: str) -> Mapping[str, Any]:
-    """The properties that say where a dead letter comes from, besides its own."""
+    """Return the properties of a dead letter: its own, and those that tell where it comes from."""
     facts = {
         **record.properties,
         "dead_letter_queue": queue,
@@ -181,7 +181,7 @@ def moving(
 ) -> Unit:
     """Records with these properties for a queue's own log, and what is committed with them."""
     topic = log.state.topic_by_id(target.id)
-    if topic is None:  # somebody deleted it just now
+    if topic is None:  # it was deleted just now
         raise no_queue(target.name)
     unit = letters_unit(log, topic, 0, records)
     return replace(unit, entries=(*unit.entries, *entries))

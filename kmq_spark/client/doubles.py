@@ -1,4 +1,4 @@
-"""Rows of a work that are not stored, since a record like each of them is stored already."""
+"""Rows of a work that are not stored, since a record with their `uniq` is stored already."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Place = tuple[int, int]
 
 
 class Doubles:
-    """What is known of the rows that have a `uniq`; by the row's number in the work."""
+    """What is known of the rows that have a `uniq`, by the row's number in the work."""
 
     def __init__(self) -> None:
         #: Where the first one is, for rows that the log knows; None: in the commit to come.

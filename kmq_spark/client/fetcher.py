@@ -46,10 +46,10 @@ class Fetcher:
     def add(
         self, partition: TopicPartition, position: int | None, *, came_later: bool = False
     ) -> None:
-        """Read this partition too, from a position or from where the reset policy says.
+        """Read this partition too, from a position, or from where the reset policy says.
 
-        Where it says nothing there is none: reading is refused until somebody seeks. One that came
-        later than its reader is all new: "latest" is before its first record.
+        A policy of "none" gives no position: reading is refused until a seek. A partition that was
+        made after its reader began is all new: "latest" is before its first record.
         """
         if position is None:
             latest = self._reset == "latest"
@@ -59,7 +59,7 @@ class Fetcher:
         self.drained = False
 
     def remove(self, partition: TopicPartition) -> None:
-        """Read this partition no more, nor hand out what is in hand of it."""
+        """Stop reading this partition, and drop what is in hand of it."""
         hand = self.holding.hand
         if hand.source is not None and hand.source[0] == partition:
             self.holding.hand = Hand()
@@ -95,14 +95,14 @@ class Fetcher:
         return partition, part.offset_of(hand.taken)
 
     def put_back(self) -> None:
-        """Give records in hand that nobody got back to their partition."""
+        """Give records in hand that were not handed out back to their partition."""
         place, empty = self.place_in_hand(), Hand()
         if place is not None:
             self.seek(place[0], place[1])
         self.holding.hand = empty  # no call comes in between: it could be interrupted
 
     def use_up(self) -> Hand:
-        """Let go of what is in hand, since the call takes all of it: memory is used again soon."""
+        """Drop what is in hand, since the call takes all of it: its memory is soon used again."""
         place, empty = self.place_in_hand(), Hand()
         if place is not None:
             self.holding.before[place[0]] = place[1]
@@ -110,7 +110,7 @@ class Fetcher:
         return empty
 
     def let_go(self) -> None:
-        """Keep no file open or mapped: nobody reads any more."""
+        """Keep no file open or mapped: reading has ended."""
         self._scans, self._returned, self._few = {}, {}, None
         self.holding.hand, self.holding.before = Hand(), {}
         self._reader = ChunkReader(self._log.files)
@@ -120,7 +120,7 @@ class Fetcher:
         self._returned.pop(partition, None)
 
     def next_part(self, rows: int) -> tuple[TopicPartition, Part] | None:
-        """The next records of the partition whose turn it is; None when there are none."""
+        """Return the next records of the partition whose turn it is; None when there are none."""
         state = self._log.state
         self.drained = False
         self._turns.look(state, self.positions)
@@ -150,7 +150,7 @@ class Fetcher:
         return None
 
     def _pass(self, state: StoreState, partitions: list[TopicPartition]) -> None:
-        """These have nothing now: with thousands of them they are not asked again until then."""
+        """Don't ask these, which have nothing now, before new commits: there may be thousands."""
         for each in partitions:
             topic = state.topic_by_id(each.topic_id)
             part = None if topic is None else topic.partition(each.partition)

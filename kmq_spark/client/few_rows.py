@@ -37,7 +37,7 @@ class FewRows:
         self.topic_id = b""
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
-        """The rows as entries of a commit; empty when none can be stored."""
+        """Return the rows as entries of a commit; empty when none can be stored."""
         topic, router = state.topic(self.topic), means.router
         self.topic_id = topic.id
         if topic.settings.schemas:
@@ -65,22 +65,22 @@ class FewRows:
         return encode_rows(times, keys, [sends.values[row] or b"" for row in rows])
 
     def refuse(self, error: KmqError) -> list[RowWork]:
-        """What is left to try after a refusal: it goes the way of many rows."""
+        """Return what is left to try after a refusal: the rows as `RowWork`."""
         return RowWork([self._sends]).refuse(error)
 
     def fail(self, error: KmqError) -> None:
-        """Nothing of it can be stored."""
+        """Fail all sends: nothing of them can be stored."""
         self._sends.failure = self._sends.failure or error
 
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:
-        """The rows of each partition stand from these offsets on; empty when nobody knows."""
+        """Note that the rows of each partition stand from these offsets on; empty: unknown."""
         self._bases = first_offsets
         self._sends.placed(self, 0)
 
     def duplicates(self, first: int, end: int) -> Iterable[bool]:
-        """None: these rows have nothing by which they could be known."""
+        """Return None: these rows have no `uniq`."""
         return repeat(False, end - first)
 
     def times(self, first: int, sent: list[int]) -> list[int]:

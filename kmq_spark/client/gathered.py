@@ -1,4 +1,4 @@
-"""What an open transaction gathered: one thing for whoever commits, finished by one commit.
+"""What an open transaction gathered: one thing for the committing thread, and one commit.
 
 Until then it is in memory up to a limit, and beyond that in files that nobody reads: its commit
 names them, and when that never comes they are collected.
@@ -64,7 +64,7 @@ class Gathered(Sends):
         return sum(map(len, self.sends))
 
     def check(self) -> None:
-        """TransactionAbortedError when nothing of it will be stored; it is told early."""
+        """TransactionAbortedError, early, when nothing of it can be stored any more."""
         self._check_age()
         if self.failure is not None:
             raise (
@@ -77,19 +77,19 @@ class Gathered(Sends):
             self.give_up(_too_long(age))
 
     def give_up(self, cause: KmqError) -> None:
-        """Nothing of it will be stored."""
+        """Store nothing of it, for this cause."""
         self.failure = self.failure or cause
 
     # --- while it is open; the callers hold the lock of what is pending -------------------
 
     def add(self, sends: Sends) -> None:
-        """These take part, behind all others."""
+        """Let these sends take part, behind all others."""
         sends.expedite = self._awaited
         self.sends.append(sends)
         self.waiting.append(sends)
 
     def count(self, sends: Sends) -> None:
-        """No rows will be added to these."""
+        """Count these, to which no rows are added any more."""
         self._gathered_bytes += sends.size
 
     def share(self, others: int) -> int:
@@ -131,7 +131,7 @@ class Gathered(Sends):
                 send.times = array("q", send.times)  # an eighth of what a list takes
 
     def _awaited(self, *, helping: bool = False) -> None:
-        """Somebody waits for a send: in the thread that shall commit that would be for ever."""
+        """A caller waits for a send: the thread that is to commit would wait for ever."""
         if not self.is_open:
             self.expedite(helping=helping)
         elif helping and threading.get_ident() == self._owner:
@@ -148,7 +148,7 @@ class Gathered(Sends):
         if self._staged_bytes + self.size > limits.TRANSACTION_BYTES_MAX:
             self.give_up(_too_large(self._staged_bytes + self.size))
 
-    # --- for whoever commits ---------------------------------------------------------------
+    # --- for the committing thread ---------------------------------------------------------------
 
     def first_error(self) -> KmqError | None:
         """Why something of it can't be stored, if so."""
@@ -165,17 +165,17 @@ class Gathered(Sends):
 
     @property
     def calls_back(self) -> bool:
-        """Whether somebody asked to be called."""
+        """Whether it has callbacks."""
         return any(send.calls_back for send in self.sends)
 
     def call_back(self) -> None:
-        """Call those who asked to be called, in the order of the sends."""
+        """Run the callbacks, in the order of the sends."""
         for send in self.sends:
             send.call_back()
 
 
 def told(failure: KmqError) -> KmqError:
-    """What the sends of a transaction are told, whose commit failed: it was aborted, mostly."""
+    """Return the error for the sends of a transaction whose commit failed."""
     return failure if isinstance(failure, CommitOutcomeUnknownError) else aborted_by(failure)
 
 

@@ -1,4 +1,4 @@
-"""A consumer as a member of its group: what of the partitions is its own, and what it commits."""
+"""A consumer as a member of its group: which partitions it owns, and what it commits."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class GroupMember:
         self.place = SharedMembership(log, group, settings)
 
     def enter(self, subscription: Subscription) -> None:
-        """Be a member that wants to read this, and has nothing yet of what it had."""
+        """Join with this subscription, owning nothing yet."""
         self.place.enter(subscription.interest)
 
     def generation(self, state: StoreState) -> int:
-        """Changes whenever something of the group may concern its members."""
+        """Return a number that changes whenever something of the group may concern its members."""
         found = state.groups.get(self.group)
         return found.generation if found else 0
 
     def is_in(self, state: StoreState) -> bool:
-        """Whether nobody took its place away."""
+        """Whether it still has its place in the group."""
         return self.place.is_in(self._plan(state))
 
     def _plan(self, state: StoreState) -> GroupPlan:
@@ -48,7 +48,7 @@ class GroupMember:
         return found.plan if found else NO_PLAN
 
     def renew(self, state: StoreState) -> bool:
-        """Have partitions planned that came or went; False when there are none."""
+        """Plan anew for partitions that came or went; False when there are none."""
         plan = self._plan(state)
         if is_complete(plan, topics_wanted(state, plan)):
             return False
@@ -56,39 +56,39 @@ class GroupMember:
         return True
 
     def own(self, state: StoreState) -> frozenset[Key]:
-        """The partitions to read: those that are its own and stay so."""
+        """Return the partitions to read: those that it owns and keeps."""
         plan = self._plan(state)
         return frozenset(key for key in plan.owned_by(self.place.epoch) if key not in plan.targets)
 
     def moving(self, state: StoreState) -> frozenset[Key]:
-        """The partitions that it shall release."""
+        """Return the partitions that it is to release."""
         plan = self._plan(state)
         return frozenset(key for key in plan.owned_by(self.place.epoch) if key in plan.targets)
 
     def release(self, state: StoreState, keys: Iterable[Key], offsets: Offsets) -> None:
-        """Give these partitions to those that wait for them, with their offsets."""
+        """Release these partitions with their offsets, for the members that wait for them."""
         self.place.release(keys, self.entries(state, offsets))
 
     def commit(self, state: StoreState, offsets: Offsets, *, durable: bool | None) -> None:
-        """Commit these offsets, which are of topics that a state knows, for the group.
+        """Commit these offsets, of topics that the state knows, for the group.
 
-        As durable as the store is opened for, or as asked.
+        `durable`: None is as the store was opened.
         """
         entries = self.entries(state, offsets)
         if entries:
             self._log.commit([Unit(entries)], durable=durable)
 
     def entries(self, state: StoreState, offsets: Offsets) -> tuple[GroupOffsetsEntry, ...]:
-        """The entries that commit these offsets as this member."""
+        """Return the entries that commit these offsets as this member."""
         return offset_entries(state, self.group, offsets, generation=self.place.epoch)
 
     def committed_position(self, state: StoreState, partition: TopicPartition) -> int | None:
-        """Where the group goes on in a partition."""
+        """Return the group's committed offset in a partition, or None."""
         offsets = state.group_offsets(self.group).get(partition.topic_id, {})
         return offsets.get(partition.partition)
 
     def committed(self, state: StoreState, partitions: Partitions) -> dict[str, dict[int, int]]:
-        """What the group committed for these partitions."""
+        """Return the group's committed offsets of these partitions."""
         found = committed_offsets(state, self.group)
         return {
             topic: {n: offset for n, offset in found[topic].items() if n in numbers}

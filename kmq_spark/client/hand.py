@@ -1,9 +1,9 @@
 """Records on their way to a caller: what is next in hand, and what a call took.
 
-A record counts as handed out when nothing stands between it and its caller any more. Until then
-the call may be interrupted, or an awaiting task cancelled, and the next call begins where this
-one did. So positions move by plain stores only: between these Python runs no signal's handler
-and changes no threads.
+A record counts as handed out only when nothing stands between it and its caller any more. Until
+then the call may be interrupted, or an awaiting task cancelled, and the next call begins where this
+one did. So positions change by plain assignments only: between these, Python runs no signal handler
+and switches no threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Hand:
 
 @dataclass(slots=True)
 class Holding:
-    """What a consumer has in hand, and where a call began that handed out nothing yet."""
+    """What a consumer has in hand, and where a call began that has handed out nothing yet."""
 
     hand: Hand = field(default_factory=Hand)
     #: Where the partitions stood that it read.
@@ -51,7 +51,7 @@ class Taken(Generic[T]):
     upto: int
 
     def hand_out(self) -> T:
-        """Count it as handed out; right before it is returned."""
+        """Count it as handed out; called right before it is returned."""
         holding, hand = self.holding, self.hand
         if holding.before is self.before:  # nobody went back meanwhile
             hand.taken, holding.hand, holding.before = self.upto, hand, {}

@@ -23,9 +23,9 @@ _INDEX_MAX = 1 << 62
 
 
 def column_of(what: str, elements: Any) -> pa.Array | pa.ChunkedArray:
-    """A sequence of bytes and text as a column; InvalidRequestError names what is wrong.
+    """Return a sequence of bytes and text as a column; InvalidRequestError names what is wrong.
 
-    More than 2 GiB are in several pieces.
+    A column of more than 2 GiB comes in several pieces.
     """
     if isinstance(elements, str | bytes | bytearray | AbstractSet | Mapping):
         raise InvalidRequestError(
@@ -44,9 +44,9 @@ def column_of(what: str, elements: Any) -> pa.Array | pa.ChunkedArray:
 
 
 def checked_table(data: Any) -> pa.Table:
-    """Messages as a table with the columns `key` and `value`; InvalidRequestError if they can't.
+    """Return messages as a table with the columns `key` and `value`, or InvalidRequestError.
 
-    In one piece, or in as few as columns of at most 2 GiB each can be.
+    It comes in as few pieces as columns of at most 2 GiB allow.
     """
     if not isinstance(data, pa.RecordBatch | pa.Table):
         raise InvalidRequestError(
@@ -90,9 +90,9 @@ def checked_queue_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chun
 
 
 def checked_indexes(offsets: Any, count: int) -> Any:
-    """An index for each of so many queues as an array; InvalidRequestError for what can't be.
+    """Return an array with an index for each queue; InvalidRequestError for anything else.
 
-    None is -1: the first that a queue has. Numpy's numbers are looked at together.
+    None becomes -1: the first that a queue has. Numbers of numpy are checked together.
     """
     if offsets is None:
         return np.full(count, -1)
@@ -109,9 +109,9 @@ def checked_indexes(offsets: Any, count: int) -> Any:
 
 
 def _numbers(offsets: Any) -> Any:
-    """As an array; what is not numpy's is looked at one by one.
+    """Return offsets as an array; what is not of numpy is checked one by one.
 
-    Numpy would make True beside a number 1, and a number beside 2**63 a float.
+    Numpy would turn True beside a number into 1, and a number beside 2**63 into a float.
     """
     found = np.asarray(offsets, object if isinstance(offsets, Sequence) else None)
     if found.dtype != object:
@@ -139,7 +139,7 @@ def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chun
 
 
 class IndexSequence(Sequence[int]):
-    """The indexes of the messages of a batch, worked out when one is looked at."""
+    """The indexes of the messages of a batch, computed when one is looked at."""
 
     def __init__(self, length: int, work_out: Callable[[], list[int]]) -> None:
         self._length = length

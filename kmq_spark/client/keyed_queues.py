@@ -270,7 +270,10 @@ class KeyedQueues(Resource):
         some = checked_deliveries(self.name, deliveries)
         groups = {each.group for each in some}
         if len(groups) > 1:
-            raise InvalidRequestError("deliveries of several groups: acknowledge each group's")
+            told = ", ".join(sorted(groups))
+            raise InvalidRequestError(
+                f"deliveries of several groups ({told}): acknowledge each group's alone"
+            )
         for group in groups:
             self._shared.receiver(group).ack(some)
 
@@ -320,7 +323,7 @@ def _indexes(reader: QueueReader, keys: pa.ChunkedArray, first: int, topic_id: b
 def _known(offset: int) -> int:
     if offset < 0:
         raise NotFoundError(
-            "the messages are stored, but their commit was collected before anybody could tell "
-            "where: their indexes are not known"
+            "the messages are stored, but their commit was collected before their indexes were "
+            "looked up: these can't be told any more"
         )
     return offset

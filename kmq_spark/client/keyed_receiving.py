@@ -39,12 +39,12 @@ from kmq_storage.model import to_datetime
 from kmq_storage.names import accounts_of, check_name
 from kmq_storage.objects.fork import generation
 
-#: Queues whose accounts are changed one after the other share one of so many.
+#: Turns are taken in so many lanes; queues in the same lane change one after the other.
 _LANES = 1_024
-#: How often a change is tried while others are faster.
+#: How often a change is tried while other processes are faster.
 _TURNS = 1_000
 
-#: What becomes of an account for a message at an offset.
+#: A change of an account that concerns the message at an offset.
 _Change: TypeAlias = Callable[[Account, int], Account]
 _Given = TypeVar("_Given")
 
@@ -80,9 +80,9 @@ class KeyedDelivery:
         self.queue = text_of(name)
         self.index = message.index
         self.value = message.value
-        #: How often it was handed out, this time included.
+        #: How often the message was handed out, this time included.
         self.delivery_count = count
-        #: When it may be handed to somebody else, UTC.
+        #: When another receiver may get it, in UTC.
         self.locked_until: datetime = to_datetime(until)
 
     def ack(self) -> None:
@@ -122,7 +122,7 @@ class KeyedDelivery:
             raise LeaseExpiredError(
                 f"delivery {self.delivery_count} of message {self.index} of queue {self.queue!r} "
                 f"in {self.topic} is not held any more by group {self.group}: it was answered, or "
-                "its lock ended; whoever has it next answers it",
+                "its lock ended; the receiver that has it now answers it",
                 topic=self.topic,
                 queue=self.queue,
                 index=self.index,
@@ -210,7 +210,7 @@ class GroupReceiver:
     def _take(
         self, state: StoreState, queue: bytes, most: int, held_for: int
     ) -> tuple[list[KeyedDelivery], int, float]:
-        """What a receiver gets now, as of which commit, and seconds until something comes back."""
+        """Return what a receiver gets now, as of which commit, and the seconds until more comes."""
         lsn, now, account = state.lsn, self.log.now_us(), self._account(state, queue)
         free, full = account.free(now), account.room < most
         found = self.messages.at(queue, free, most)
@@ -233,7 +233,7 @@ class GroupReceiver:
         return held, lsn, 0.0
 
     def _without_gone(self, account: Account, queue: bytes, offsets: Sequence[int]) -> Account:
-        """An account without those of some messages that went with an end of the queue."""
+        """Return an account without those of these messages that were deleted with the queue."""
         there = self.messages.at(queue, offsets, len(offsets))
         return account.without({*offsets} - {message.offset for message in there})
 
@@ -242,7 +242,7 @@ class GroupReceiver:
         self._answer(deliveries, lambda account, offset: account.without([offset]))
 
     def move(self, delivery: KeyedDelivery, after: int, *, is_held: bool) -> int:
-        """A message may be had again so many microseconds from now; when that is (UTC us)."""
+        """Have a message come again in so many microseconds; returns that instant (UTC us)."""
         self.log.refresh()
         at = self.log.now_us() + after
         self._answer([delivery], lambda account, offset: account.moved(offset, at, is_held=is_held))
@@ -295,7 +295,7 @@ class GroupReceiver:
         except struct.error:
             raise CorruptionError(
                 f"what topic {self.accounts_topic} has of queue {queue!r} is not what group "
-                f"{self.group} did: somebody else put it there; delete the queue there, and the "
+                f"{self.group} did: another program put it there; delete the queue there, and the "
                 "group begins anew with it",
                 topic=self.accounts_topic,
                 queue=queue,
@@ -314,13 +314,17 @@ class GroupReceiver:
         self.log.commit([replace(unit, entries=(*unit.entries, *turns))])
 
     def _turn(self, change: Callable[[StoreState], _Given]) -> _Given:
-        """What a change of accounts gives that nobody came in between of."""
+        """Return what `change` gives once no other process changed the accounts meanwhile."""
         for _ in range(_TURNS):
             try:
                 return change(self.log.refresh())
             except ConflictError as error:
                 if "lsn" not in error.context:
                     raise
-                if self.log.durable:  # then what others wrote is seen
+                if self.log.durable:  # then their commits are visible
                     self.log.sync(error.context["lsn"])
-        raise ConflictError(f"others were faster {_TURNS} times; try again", topic=self.topic)
+        raise ConflictError(
+            f"other processes changed what group {self.group} has done in topic {self.topic} "
+            f"{_TURNS} times in a row; try again",
+            topic=self.topic,
+        )

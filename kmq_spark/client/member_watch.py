@@ -1,4 +1,4 @@
-"""The background of a group's member: it shows that it lives, looks after others, calls it in."""
+"""The background of a member: it shows that it lives, watches the others, and calls it in."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAVE_SECONDS = 10.0
 
 
 class Watched(Protocol):
-    """What a consumer is at, as its watch sees it."""
+    """What the watch sees of its consumer."""
 
     def activity(self) -> tuple[object, int] | None:
         """Another object, or number, after every poll; None while one waits."""
@@ -40,7 +40,7 @@ class MemberWatch:
         self._thread.start()
 
     def end(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         self._stop.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_LEAVE_SECONDS)

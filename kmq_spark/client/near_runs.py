@@ -1,7 +1,7 @@
 """Runs of a queue's records that are near each other, read at once.
 
-A queue whose records were finished in no order hands out thousands of short runs; to read each
-for itself costs more than to read what stands between them, too. Pure.
+A queue whose records were finished in no order hands out thousands of short runs. Reading each
+alone costs more than reading what stands between them as well. Pure.
 """
 
 from __future__ import annotations

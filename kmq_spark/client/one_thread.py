@@ -45,9 +45,12 @@ class OneThread(Resource):
         if self._busy.locked():
             self._check_open()
             if self._inside == threading.get_ident():
-                raise IllegalStateError("a consumer's callback can't make this call")
+                raise IllegalStateError(
+                    "a consumer's callback can't make this call: it may ask for positions, seek, "
+                    "pause, resume and commit"
+                )
             raise IllegalStateError(
-                "a consumer is used by one thread at a time; another one is in it"
+                "a consumer is used by one thread at a time; another thread is in a call of it"
             )
 
     def _close(self, *, commit: bool) -> None:

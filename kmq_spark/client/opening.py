@@ -70,7 +70,9 @@ def open_store(
         )
         if found.store_id != identity.store_id:
             there.close()
-            raise NotFoundError(f"Store[{files.url}] is another one now.", store=files.url)
+            raise NotFoundError(
+                f"Store[{files.url}] was replaced by another store.", store=files.url
+            )
         return open_commit_log(there, found, environment, durable=durable)
 
     log = open_commit_log(files, identity, environment, durable=durable)

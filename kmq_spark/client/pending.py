@@ -150,7 +150,7 @@ class Pending:
         return self._room // topics
 
     def check_open(self) -> None:
-        """Raise the reason for which nothing more is accepted, if there is one."""
+        """Raise the reason why nothing more is accepted, if there is one."""
         if self._closed:
             raise self._refusal()
 
@@ -268,7 +268,7 @@ class Pending:
     def check_waits(self) -> None:
         """IllegalStateError in a callback: its thread would wait for a commit that it must make."""
         if threading.current_thread() in self.workers:
-            raise IllegalStateError("a callback can't wait for a commit: its thread would make it")
+            raise IllegalStateError("a callback can't wait for a commit: its own thread commits")
 
     def call_worker(self, *, now: bool = True) -> None:
         """Wake the worker; unless `now`, it first lingers, and a caller may commit before it."""

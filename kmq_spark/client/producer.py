@@ -66,7 +66,8 @@ def identity(name: str | None, transactional_id: str | None) -> str | None:
     given = {check_name("producer", each) for each in (name, transactional_id) if each is not None}
     if len(given) > 1:
         raise InvalidRequestError(
-            f"a producer has one identity: name {name!r} or transactional_id {transactional_id!r}",
+            f"name {name!r} and transactional_id {transactional_id!r} are two identities, and a "
+            "producer has one: give one of them",
             option="transactional_id",
         )
     return given.pop() if given else None
@@ -365,7 +366,8 @@ class Producer(Resource, Transactional):
 
 def _is_the_parents() -> IllegalStateError:
     return IllegalStateError(
-        "this producer has a transactional id, and is the parent process's; open another one here"
+        "this producer has a transactional id, which belongs to the parent process: open another "
+        "producer here"
     )
 
 

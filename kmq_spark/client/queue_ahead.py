@@ -1,7 +1,7 @@
-"""Records that a receiver holds ahead of its calls, and the slip on which it notes what is done.
+"""Records that a receiver holds ahead of its calls, and the slip on which it notes answers.
 
-Who receives and acknowledges one record after another, fast, gets many in one commit, and commits
-what became of them with the next ones. What it does not hand out soon it gives back.
+A receiver that receives and acknowledges one record after another, fast, gets many records in one
+commit, and commits their answers with the next ones. What it does not hand out soon it gives back.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _WAITS, _WAIT = 100, 0.01
 _SORTING = 1.0
 #: How often to give back what is left when others are lost in that moment.
 _ATTEMPTS = 3
-#: Who called so often, each time soon after the time before, is fast.
+#: A receiver is fast when it called so often, each time soon after the last.
 _PROOF = 16
 #: What ends such a row (seconds).
 _PAUSE = 1.0
 
 
 class OpenSlip:
-    """Records that were acquired together, until a commit says which of them are done."""
+    """Records that were acquired together, until a commit says which of them are finished."""
 
     def __init__(
         self, log: CommitLog, queue_id: bytes, page: OwnPage, slip: Slip, since: int
@@ -66,9 +66,9 @@ class OpenSlip:
         page.begin(slip)
 
     def note(self, records: Sequence[tuple[Key, int]]) -> bool:
-        """Records are done, all or none; False when that has to be committed.
+        """Note that records are acknowledged, all or none; False when that takes a commit.
 
-        LeaseExpiredError a second time, or when somebody took over.
+        LeaseExpiredError a second time, or when another process took over.
         """
         slip, page = self._slip, self.page
         places = {place_of(slip.runs, *each) for each in records}
@@ -82,7 +82,7 @@ class OpenSlip:
         return counts or self._was_counted(places)
 
     def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
-        """Have nothing noted of records any more: a commit says what becomes of them."""
+        """Note nothing of these records any more: a commit says what becomes of them."""
         places = {place_of(self._slip.runs, *each) for each in records}
         with self._changing:
             self._check_once(places)
@@ -101,10 +101,10 @@ class OpenSlip:
         return too_late(name, picked(self._slip.runs, places), names_in(state))
 
     def _was_counted(self, places: set[int]) -> bool:
-        """Somebody took over just now, or the slip is damaged: the commit that ends it decides."""
+        """Another process took over, or the slip is damaged: the commit that ends it decides."""
         with self._changing:
             self._ended = True
-        for taken in (False, True):  # whoever says so first
+        for taken in (False, True):  # the first one that says so
             with suppress(ConflictError):
                 slip = replace(self._slip, taken=taken)
                 take_over(self._log, self._queue_id, self.page, slip)
@@ -114,7 +114,7 @@ class OpenSlip:
         raise self._too_late(places)
 
     def end(self) -> SlipAnswerEntry:
-        """From now on nothing is noted: what is to be committed of it."""
+        """Note nothing from now on; returns what is to be committed."""
         with self._changing:
             self._ended = True
         return ending(self._log, self._queue_id, self.page, self._slip)
@@ -122,7 +122,7 @@ class OpenSlip:
 
 @dataclass(slots=True)
 class Pace:
-    """How many records to get at once: twice as many each time, while all are taken soon enough."""
+    """How many records to get at once: twice as many each time, while all are taken soon."""
 
     most: int
     #: Calls in a row that were answered.
@@ -143,7 +143,7 @@ class Pace:
         return self._size
 
     def slow_down(self, rows: int) -> None:
-        """So many records were not taken in time."""
+        """Count that so many records were not taken in time."""
         if rows:
             self._size = (self._size - rows) // 2  # the next time it is doubled
             if self._size < self._wanted:
@@ -151,7 +151,7 @@ class Pace:
 
 
 class Ahead:
-    """What one handle of a queue holds ahead; safe for any number of threads."""
+    """What one handle of a queue holds ahead; any number of threads may use it."""
 
     def __init__(self, log: CommitLog, queue_id: bytes, most: int) -> None:
         self._log = log
@@ -170,11 +170,11 @@ class Ahead:
         self._is_sorting = False
         #: Threads that wait for that.
         self._sleepers = Sleepers()
-        #: How often others may have changed what can be had: who found nothing looks again.
+        #: Counts possible changes of what is ready: a receive that found nothing looks again.
         self.turns = 0
 
     def take(self, most: int) -> list[Delivery]:
-        """The next records, at most so many; none when there are none in hand."""
+        """Return at most so many of the next records in hand; none when there are none."""
         ready = self._ready
         found: list[Delivery] = []
         try:  # `suppress` takes as long as the rest
@@ -208,10 +208,7 @@ class Ahead:
     def acquire(
         self, queue: Queue, wanted: int, client: str, *, plain: bool
     ) -> tuple[AcquireEntry, OpenSlip | None] | None:
-        """Hold the next records; None when there are none.
-
-        As many as the pace allows unless it is to be `plain`.
-        """
+        """Acquire the next records, as many as the pace allows unless `plain`; None without any."""
         size = self._pace.next_size(self._log.environment.monotonic(), wanted)
         if not plain and size > wanted and self._may_note(queue, size):
             with self._turning:
@@ -222,7 +219,7 @@ class Ahead:
         return None if found is None else (found, None)
 
     def _may_note(self, queue: Queue, size: int) -> bool:
-        """Whether nobody waits for what becomes of single records, nor for urgent ones."""
+        """Whether answers may be noted: nobody waits for single ones, and no record is urgent."""
         log, settings, own = self._log, queue.settings, queue.sources.get(queue.log_key)
         return (
             not (log.durable or log.is_remote)
@@ -235,7 +232,8 @@ class Ahead:
     def _has_last_tries(self, queue: Queue, size: int) -> bool:
         """Whether some of the next records are handed out for the last time.
 
-        None of these is held ahead: killed now, it would be a dead letter that nobody ever got.
+        They are not held ahead: if the process died now, they would be dead letters that nobody
+        got.
         """
         found = queue.take(spans_of(self._log.state, queue), size, self._log.now_us())
         return any(times_of(run.delivery) >= queue.deliveries_max for run in found)
@@ -243,7 +241,7 @@ class Ahead:
     def _turn(
         self, queue: Queue, size: int, client: str
     ) -> tuple[AcquireEntry, OpenSlip | None] | None:
-        """Commit what was noted, and get more, in one commit."""
+        """Commit the noted answers and acquire more records, in one commit."""
         if self._ready or self._is_sorting:
             self.turns += 1  # another thread was faster; it may leave nothing in hand
             return None
@@ -264,7 +262,7 @@ class Ahead:
         return found, self._slip
 
     def keep(self, slip: OpenSlip, records: list[Delivery], wanted: int) -> list[Delivery]:
-        """The first of some records; the others are next, unless their slip ended meanwhile."""
+        """Return the first of these records; the others are next, unless their slip has ended."""
         first, others = records[:wanted], records[wanted:]
         with self._turning:
             if slip is self._slip and not is_ending():
@@ -282,13 +280,13 @@ class Ahead:
         return first
 
     def count(self) -> None:
-        """A call was answered."""
+        """Count a call that was answered."""
         self._pace.calls += 1
 
     # --- giving back --------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Commit what was noted, and give back what nobody got."""
+        """Commit the noted answers, and give back what was not handed out."""
         with self._turning:  # also to wait for another thread that does so
             self._settle()
 
@@ -298,7 +296,11 @@ class Ahead:
             return
         try:
             self._log.commit([Unit((slip.end(),))])
-        except (ConflictError, NotFoundError, ClosedError):  # somebody took over, or all is gone
+        except (
+            ConflictError,
+            NotFoundError,
+            ClosedError,
+        ):  # another process took over, or all is gone
             self._page = None
         self._slip = None
         back = self.take(PLACES)
@@ -307,7 +309,7 @@ class Ahead:
         self.turns += 1
 
     def give_back(self, runs: Sequence[Run]) -> None:
-        """Nobody got these after all: they are free at once, and count as never handed out."""
+        """Free records that no receiver got, as if they had never been handed out."""
         log, left = self._log, _ATTEMPTS if runs else 0
         while left:
             left -= 1
@@ -320,7 +322,7 @@ class Ahead:
                 return
 
     def refuse(self, runs: Sequence[Run]) -> None:
-        """What was acquired can't be read as a whole: give it back, and begin anew one by one."""
+        """Give back what can't be read as a whole, and begin anew one by one."""
         self.settle()
         self._pace.calls = 0
         with suppress(KmqError):
@@ -343,11 +345,11 @@ class Ahead:
             self._bell.wait(PATIENCE)
 
     def leave_to_parent(self) -> None:
-        """Have a forked child give nothing back that its parent holds."""
+        """Have a forked child give nothing back: its parent holds it."""
         not_at_end(self.close)
 
     def close(self) -> None:
-        """Leave nothing in hand; a thread that has just got some gives them back before."""
+        """Give back what is in hand; first, a thread that is just acquiring gives back its own."""
         with suppress(KmqError):  # else others take over when the lock ends
             self.settle()
         for _ in range(_WAITS):

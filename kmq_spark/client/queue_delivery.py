@@ -75,8 +75,8 @@ def check_own(received_in: int) -> None:
     """IllegalStateError for a delivery that was received before this process was forked."""
     if received_in < generation():
         raise IllegalStateError(
-            "the delivery was received before this process was forked: it is its parent's to "
-            "answer; receive here what this process shall have"
+            "the delivery was received before this process was forked, and is its parent's to "
+            "answer: receive here what this process is to handle"
         )
 
 

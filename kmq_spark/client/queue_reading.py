@@ -51,9 +51,9 @@ _NO_TOKENS: npt.NDArray[Any] = np.zeros(0, _TOKEN)
 
 
 def parts_of(log: CommitLog, reader: ChunkReader, run: Run) -> Iterator[Part]:
-    """The records of a run, slice by slice; those of a queue's own log have no topic.
+    """Yield the records of a run, slice by slice; those of a queue's own log have no topic.
 
-    What was deleted or trimmed meanwhile, or cut out by a repair, is not among them.
+    What was deleted, trimmed, or cut out by a repair meanwhile is left out.
     """
     topic = log.state.topic_by_id(run.topic_id)
     if topic is None:
@@ -75,7 +75,7 @@ def parts_of(log: CommitLog, reader: ChunkReader, run: Run) -> Iterator[Part]:
 def deliveries_of(
     log: CommitLog, reader: ChunkReader, runs: Sequence[Run], queue: str, hold: Hold
 ) -> list[Delivery]:
-    """The records of runs, in that order."""
+    """Return the records of runs as deliveries, in that order."""
     found: list[Delivery] = []
     for of, part in _held(log, reader, runs):
         key = of[0][:2]
@@ -93,7 +93,7 @@ def places_of(runs: Iterable[Run]) -> set[tuple[Key, int]]:
 
 
 def missing_of(runs: Sequence[Run], there: set[tuple[Key, int]]) -> list[Run]:
-    """The records of runs that are not there: compaction left none of them, or they were lost."""
+    """Return the records of runs that are not there: compacted away, or lost."""
     if len(there) == sum(run.rows for run in runs):
         return []
     gone = [
@@ -106,7 +106,7 @@ def missing_of(runs: Sequence[Run], there: set[tuple[Key, int]]) -> list[Run]:
 
 
 def of_one_schema(log: CommitLog, runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
-    """Those of topics with the columns of the first run's, and the others."""
+    """Split runs: those of topics with the same columns as the first, and the others."""
     found: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
         topic = log.state.topic_by_id(run.topic_id)
@@ -138,7 +138,7 @@ def _held(
 
 
 def table_of_slices(log: CommitLog, queue_id: bytes, slices: Sequence[Held]) -> pa.Table:
-    """One table with the column `_delivery`, which `ack` takes."""
+    """Return one table with the column `_delivery`, which `ack` takes."""
     table = table_of([part for _, part in slices]) if slices else _no_rows(log, queue_id)
     tokens = [_tokens(queue_id, runs, part) for runs, part in slices]
     column = pa.FixedSizeBinaryArray.from_buffers(
@@ -168,14 +168,14 @@ def _tokens(queue_id: bytes, runs: Sequence[Run], part: Slice) -> npt.NDArray[An
 
 
 def answered_by(data: pa.Table | pa.RecordBatch) -> tuple[bytes, list[Run]]:
-    """The id of the queue that the rows of a table are of, and what an answer for them names."""
+    """Return the id of the queue whose records a table has, and the runs that an answer names."""
     tokens = _tokens_of(data)
     queue_id = tokens["queue"][:1].tobytes()
     return queue_id, _runs_of_tokens(queue_id, tokens)
 
 
 def runs_of_table(queue_id: bytes, data: pa.Table | pa.RecordBatch) -> list[Run]:
-    """What an answer for the rows of a table names; InvalidRequestError for another queue's."""
+    """Return the runs of a table's rows for an answer; InvalidRequestError for another queue's."""
     return _runs_of_tokens(queue_id, _tokens_of(data))
 
 

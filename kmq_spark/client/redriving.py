@@ -1,4 +1,4 @@
-"""Redriving: the dead letters of a queue go back to it, and those of others stay where they are."""
+"""Redriving: the dead letters of a queue go back to it; those of other queues stay."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def move_back(letters: Queue, target: StoredQueue, most: int | None) -> int:
-    """Move what came from a queue back to it, as far as it fits; the rest is given back in the end.
+    """Move back the letters that came from a queue, as far as they fit; free the others at the end.
 
-    QueueFullError where none of it fits.
+    QueueFullError when none of them fits.
     """
     moved = 0
     others: list[Run] = []
@@ -50,7 +50,7 @@ def move_back(letters: Queue, target: StoredQueue, most: int | None) -> int:
 
 
 def _finish_lost(letters: Queue, lost: list[Run]) -> None:
-    """Have letters that a repair cut out keep no place; the log warns of them."""
+    """Finish letters that a repair cut out, so that they take no place; the log warns of them."""
     if lost:
         finish_missing(letters._log, letters._reader, letters._live(), lost)
 

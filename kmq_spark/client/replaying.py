@@ -21,10 +21,9 @@ _PLACE = ("topic", "partition", "offset", "_topic", "_partition", "_offset")
 
 
 def send_again(producer: Producer, target: str, schema: pa.Schema, parts: Iterable[Slice]) -> int:
-    """Send all records of these slices, in public columns; how many they are.
+    """Send all records of these slices to a topic, or to a queue's own log; return how many.
 
-    `target`: a topic, or a queue's own log.
-    The next ones are read while the last ones are stored.
+    The next slices are read while the last ones are stored.
     """
     sent, last = 0, None
     for part in parts:
@@ -45,7 +44,7 @@ def send_once(
     parts: Iterable[Slice],
     place: tuple[str, str],
 ) -> int:
-    """Send them, each slice in one commit with the offset behind it for a group and a topic."""
+    """Send them, each slice in one commit with the offset behind it, for a group and a topic."""
     sent, (group, topic) = 0, place
     for part in parts:
         with producer.transaction() as transaction:

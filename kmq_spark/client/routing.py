@@ -75,7 +75,7 @@ class Router:
         self._next_sticky: dict[bytes, int] = {}
 
     def routes(self, topic: Topic, rows: Rows) -> Routes:
-        """Where each row goes: the caller's choice, else by key, else the next partition."""
+        """Return where each row goes: the caller's choice, else by key, else the next partition."""
         if isinstance(rows.chosen, int):
             return rows.chosen
         decided = self._decide(topic, rows)
@@ -101,12 +101,12 @@ class Router:
 
     @property
     def by_hash(self) -> bool:
-        """Whether keys decide, not a partitioner of the user's."""
+        """Whether keys decide, and not a partitioner of the user's."""
         return self._partitioner is None
 
     @staticmethod
     def by_key(topic: Topic, key: bytes | None) -> int:
-        """Where records with this key go."""
+        """Return where records with this key go."""
         return (murmur2_of(key or b"") & 0x7FFFFFFF) % topic.partitions
 
     def sticky(self, topic: Topic) -> int:
@@ -137,7 +137,7 @@ class Router:
 
 
 def partitions_by_key(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.int32]:
-    """Where a Kafka producer puts these keys: the positive part of the hash, modulo the number."""
+    """Return where Kafka's producer puts these keys: the positive hash modulo the number."""
     if len(keys) <= _FEW:
         hashes = np.array([murmur2_of(key or b"") for key in keys.to_pylist()], np.uint32)
     else:

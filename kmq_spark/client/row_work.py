@@ -66,7 +66,7 @@ class RowWork:
         self.topic_id = b""
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
-        """The rows that can be stored, and what is committed beside them."""
+        """Return a unit of the rows that can be stored, with what is committed beside them."""
         topic, now = state.topic(self.topic), means.now_us()
         self.topic_id, self._stored_times = topic.id, means.stored_times
         self._check_schedules(state)
@@ -116,7 +116,7 @@ class RowWork:
                     self._refuse_row(row, _has_an_order(queue.name, queue.settings.order))
 
     def _more_entries(self, topic: Topic, now: int) -> tuple[Entry, ...]:
-        """What is committed beside the records: when they are handed out, what they are known by.
+        """Return what is committed beside the records: their schedules, and their `uniq`.
 
         `now`: UTC us.
         """
@@ -149,13 +149,13 @@ class RowWork:
         return failed
 
     def duplicates(self, first: int, end: int) -> Iterable[bool]:
-        """Which of the rows are not stored, since one like each of them was before."""
+        """Tell which of the rows are not stored, since a record with their `uniq` was before."""
         if not self.doubles:
             return repeat(False, end - first)
         return (row in self.doubles for row in range(first, end))
 
     def times(self, first: int, sent: list[int]) -> list[int]:
-        """The timestamps of rows from `first` on: as `sent`, of doubles as the first is stored."""
+        """Return the timestamps of rows from `first` on: as `sent`, or as stored for duplicates."""
         if not self.doubles:
             return sent
         if self._double_times is None:
@@ -173,10 +173,13 @@ class RowWork:
         return {row: found[place] for row, place in places.items() if place in found}
 
     def _resolve_doubles(self, entries: Sequence[Entry]) -> None:
-        """Find the first ones that are in the same commit."""
+        """Find the first records of those that the same commit has."""
         for row in self.doubles.resolve(entries):
             self._refuse_row(
-                row, ConflictError("the record that this one repeats was not stored; send it again")
+                row,
+                ConflictError(
+                    "the first record with this uniq was not stored; send this one again"
+                ),
             )
 
     def _failed(self) -> Mask | None:
@@ -200,7 +203,7 @@ class RowWork:
         self._sends[number].fail_rows([row - self._starts[number]], error)
 
     def refuse(self, error: KmqError) -> list[RowWork]:
-        """What is left to try after a refusal: nothing, or fewer rows."""
+        """Return what is left to try after a refusal: nothing, or fewer rows."""
         if isinstance(error, TRY_AGAIN):
             return [self]
         if isinstance(error, StoredBeforeError):
@@ -214,21 +217,21 @@ class RowWork:
         return self._fill_up(error)
 
     def _fill_up(self, error: QueueFullError) -> list[RowWork]:
-        """The topic is nearly full: the first records still fit, a batch doesn't."""
+        """Fill a topic that is nearly full: its first records still fit, a batch doesn't."""
         kept = range(self._starts[-1]) if self._kept is None else self._kept
         room = int(error.context["room"])
         self._sends[0].fail_rows([int(row) for row in kept[room:]], error)
         return [self] if room and not self._sends[0].failure else []
 
     def fail(self, error: KmqError) -> None:
-        """Nothing of it can be stored."""
+        """Fail all sends: nothing of them can be stored."""
         for send in self._sends:
             send.failure = send.failure or error
 
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:
-        """The rows of each partition stand from these offsets on; empty when nobody knows."""
+        """Note that the rows of each partition stand from these offsets on; empty: unknown."""
         if self.doubles and entries is not None:
             self._resolve_doubles(entries)
         self._extras, self._plain = {}, {}  # futures that are kept must not keep it

@@ -2,7 +2,7 @@
 
 A `concurrent.futures.Future` costs microseconds, mostly its condition. A SendFuture is a Future
 by type and behaviour, but shares one Outcome with all sends that are committed together, and
-grows what waiting needs only when somebody waits.
+grows what waiting needs only when a caller waits.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Outcome:
         self.done = False
         #: The thread that last waited for this without a limit, done or not.
         self.awaited_by = 0
-        #: Called when somebody waits: lingering on would only make the wait longer.
+        #: Called when a caller waits: lingering would only make the wait longer.
         self.expedite = expedite
         #: Of the process whose producer commits it.
         self._generation = generation()
@@ -74,7 +74,7 @@ class Outcome:
     def wait(self, timeout: float | None) -> bool:
         """Sleep until done, at most `timeout` seconds; whether it is done."""
         self.check_own()
-        self.expedite(helping=timeout is None)  # who helps can't stop after some time
+        self.expedite(helping=timeout is None)  # a helping caller can't stop after some time
         return self.done or self._grown_sleepers().sleep(lambda: self.done, timeout)
 
     def _grown_sleepers(self) -> Sleepers:
@@ -87,17 +87,17 @@ class Outcome:
         """IllegalStateError in a forked child, where nobody will ever finish this send."""
         if not self.done and self._generation < generation():
             raise IllegalStateError(
-                "the send was pending when this process was forked: its parent stores it, and only "
-                "there it is told what became of it; wait for it before forking"
+                "the send was pending when this process was forked: the parent stores it, and only "
+                "the parent can wait for it; wait before forking"
             )
 
     @property
     def calls_back(self) -> bool:
-        """Whether somebody asked to be called."""
+        """Whether it has callbacks."""
         return bool(self._callbacks)
 
     def finish(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiting callers."""
         with _growing:
             self.done = True
             sleepers, waiters = self._sleepers, list(self._waiters.values())
@@ -107,7 +107,7 @@ class Outcome:
             _wake_waiters_of(waiters)
 
     def call_back(self) -> None:
-        """Call those who asked to be called, once it is finished."""
+        """Run the callbacks, once it is finished."""
         for callback, future in self._callbacks:
             future.invoke(callback)
 
@@ -229,7 +229,7 @@ class SendFuture(Future[T], tuple[Outcome, int]):
         return waiters
 
     def wake_waiters(self) -> None:
-        """Tell those who wait through `concurrent.futures.wait` or `as_completed`."""
+        """Wake callers that wait by `concurrent.futures.wait` or `as_completed`."""
         failed = self._outcome.error(self._index) is not None
         with self._condition:
             for waiter in self._waiters:

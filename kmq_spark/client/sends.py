@@ -43,7 +43,7 @@ class Places(Protocol):
         """The timestamps of rows from `first` on, which were `sent` with these."""
 
     def duplicates(self, first: int, end: int) -> Iterable[bool]:
-        """Which of the rows are not stored, since one like each of them was before."""
+        """Tell which of the rows are not stored, since a record with their `uniq` was before."""
 
 
 class Sends(Outcome):
@@ -62,18 +62,18 @@ class Sends(Outcome):
         raise NotImplementedError
 
     def error(self, index: int) -> KmqError | None:
-        """Why it failed."""
+        """Return why it failed."""
         return self.failure
 
     def first_error(self) -> KmqError | None:
-        """Why something of it can't be stored, if so."""
+        """Return why something of it can't be stored, if so."""
         return self.failure
 
     def let_go(self) -> None:
-        """Keep no data any more: it is stored, or on its way."""
+        """Drop the data: it is stored, or on its way."""
 
     def finish(self) -> None:
-        """Wake who waits, and let go of the data: futures that are kept must not keep it."""
+        """Wake waiting callers, and drop the data: futures that are kept must not keep it."""
         self.let_go()
         super().finish()
 
@@ -117,38 +117,38 @@ class RowSends(Sends):
 
     @property
     def topic_id(self) -> bytes:
-        """Which topic of its name has the rows, once they are committed."""
+        """The id of the topic that has the rows, once they are committed."""
         assert self._places is not None, "only committed rows have a place"
         return self._places.topic_id
 
     def take_back(self, index: int) -> None:
-        """Forget the last row, which may be there in part."""
+        """Forget the last row, of which perhaps only a part was added."""
         for column in (self.values, self.keys, self.times):
             del column[index:]
         self.extras.pop(index, None)
 
     def fail_rows(self, rows: Iterable[int], error: KmqError) -> None:
-        """These rows can't be stored; the others can."""
+        """Fail these rows; the others can still be stored."""
         self.row_errors.update(dict.fromkeys(rows, error))
 
     def placed(self, places: Places, start: int) -> None:
-        """Remember who knows where the rows went; ours begin there at `start`."""
+        """Remember what knows where the rows went; ours begin there at `start`."""
         self._places, self._start = places, start
 
     def error(self, index: int) -> KmqError | None:
-        """Why this row failed."""
+        """Return why this row failed."""
         return self.failure or self.row_errors.get(index)
 
     def first_error(self) -> KmqError | None:
-        """Why a row can't be stored, if so."""
+        """Return why a row can't be stored, if so."""
         return self.failure or next(iter(self.row_errors.values()), None)
 
     def place(self, index: int) -> Any:
-        """Where this row is."""
+        """Return where this row is stored."""
         return self._places_of(index, index + 1)[0]
 
     def _places_of(self, first: int, end: int) -> list[RecordMetadata]:
-        """Where the rows from `first` up to `end` are; meaningless for those that failed."""
+        """Return where the rows from `first` up to `end` are; meaningless for rows that failed."""
         assert self._places is not None, "only committed rows have a place"
         partitions, offsets = self._places.places(self._start + first, self._start + end)
         times = [time // 1000 for time in self.times[first:end]]
@@ -164,7 +164,7 @@ class RowSends(Sends):
         return list(map(RecordMetadata, members))
 
     def let_go(self) -> None:
-        """Keep how many rows there are, and their timestamps."""
+        """Keep the number of rows and their timestamps only."""
         if self._count is None:
             self._count = len(self.values)
         plain = plain_among(self.extras)
@@ -175,11 +175,11 @@ class RowSends(Sends):
 
     @property
     def calls_back(self) -> bool:
-        """Whether somebody asked to be called."""
+        """Whether it has callbacks."""
         return bool(self.user_callbacks or self._callbacks)
 
     def call_back(self) -> None:
-        """Call those who asked to be called, `on_delivery` in the order of the sends."""
+        """Run the callbacks, `on_delivery` in the order of the sends."""
         super().call_back()
         stored = self._places is not None and self.failure is None and self.user_callbacks
         places = self._places_of(0, len(self)) if stored else []
@@ -189,8 +189,10 @@ class RowSends(Sends):
                 answer = callback(error, None if error else places[index])
                 if iscoroutine(answer):
                     answer.close()
-                    raise InvalidRequestError("nobody awaits it: on_delivery is a plain function")
-            except BaseException:  # also one that would end this thread, on which others wait
+                    raise InvalidRequestError(
+                        "nobody awaits it: on_delivery must be a plain function"
+                    )
+            except BaseException:  # also what would end this thread, which others wait for
                 _LOGGER.exception("on_delivery failed for a record of topic %s", self.topic)
 
 
@@ -200,11 +202,11 @@ class BatchSend(RowSends):
     __slots__ = ()
 
     def fail_rows(self, rows: Iterable[int], error: KmqError) -> None:
-        """One bad row refuses them all."""
+        """Fail all rows because of these."""
         self.failure = self.failure or error
 
     def place(self, index: int) -> Any:
-        """Where every row is, in order."""
+        """Return where every row is stored, in order."""
         return self._places_of(0, len(self)) if len(self) else []
 
 
@@ -236,10 +238,10 @@ class ArrowSend(Sends):
         return self._rows
 
     def let_go(self) -> None:
-        """Keep how many rows there are."""
+        """Keep the number of rows only."""
         self.batches, self.work = (), None
 
     def place(self, index: int) -> BatchMetadata:
-        """Where the rows are."""
+        """Return where the rows are stored."""
         topic = None if queue_of_log(self.topic) else self.topic
         return BatchMetadata(topic, self._rows, self.offsets)

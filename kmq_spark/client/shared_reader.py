@@ -1,6 +1,6 @@
 """Reading a topic of one partition from many places: each record goes to one call of a group.
 
-A group has no members here, only its offset. Whoever asks moves it on first, by compare-and-swap,
+A group has no members here, only its offset. A reader first moves it on, by compare-and-swap,
 and has the record then; so there is nobody to wait for, to plan or to find dead.
 """
 
@@ -62,7 +62,7 @@ class SharedReader:
         reopen_in_child(self)
 
     def after_fork_in_child(self) -> None:
-        """Go on with locks that nobody holds."""
+        """Make new locks: threads of the parent may have held the old ones."""
         self._reader = ChunkReader(self._log.files)
         #: Held while a thread reads.
         self._reading = threading.Lock()
@@ -74,9 +74,9 @@ class SharedReader:
         return single_partition(self._log.refresh(), self._topic).parts[0].end
 
     def register(self, group: str) -> None:
-        """Have a group that begins at the first record; one that is there stays where it is.
+        """Make a group that begins at the first record; one that exists stays where it is.
 
-        IllegalStateError when it has live members, who have the records of their partitions.
+        IllegalStateError when it has live members, to which its partitions belong.
         """
         check_idle(self._log, check_name("group", group))
         while True:
@@ -85,10 +85,11 @@ class SharedReader:
                 return
 
     def next_record(self, group: str, seconds: float) -> Record | None:
-        """The next record of a group, or None: none came within the time, or no such group.
+        """Return the next record of a group; None without one in time, and for an unknown group.
 
-        The group is past it when this returns, and also when the process is killed before it does.
-        DataLossError, once for a group, where a repair cut records out; it is behind them then.
+        The group is past the record when this returns, and also when the process is killed just
+        before. DataLossError, once for a group, where a repair cut records out; the group is behind
+        them then.
         """
         record = self._take(self._log.state, group)
         now = self._log.environment.monotonic
@@ -104,9 +105,9 @@ class SharedReader:
         return record
 
     def _take(self, state: StoreState, group: str) -> Record | None:
-        """The next of the records that a state knows, for whoever is the first to move on.
+        """Return the next record that a state knows, for the reader that moves on first.
 
-        Nobody seeks here: who is the first to meet a loss moves on behind it, and is told.
+        Nobody seeks here: the first reader to meet a loss moves on behind it, and gets the error.
         """
         while True:
             seen = self._seen(group)
@@ -134,10 +135,10 @@ class SharedReader:
         return single_partition(self._log.written_state(), self._topic).parts[0].first
 
     def _move(self, seen: _Seen, group: str, place: int) -> bool:
-        """Give a group its place, unless somebody did since it was seen.
+        """Give a group its place, unless another reader did since it was seen.
 
         Each move is a member of its own, which begins a generation: of two that follow the same
-        one, the second is refused. It is not waited for the disk: after a power failure records
+        one, the second is refused. It does not wait for the disk, so after a power failure records
         may come again.
         """
         member = self._log.environment.new_uuid().hex

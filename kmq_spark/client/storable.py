@@ -56,7 +56,7 @@ def _is_name(length: int | npt.NDArray[np.int32]) -> bool | npt.NDArray[np.bool_
 
 
 def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> InvalidRequestError:
-    """Why the topic can't take this row."""
+    """Return why the topic can't take this row."""
     partition = routes if isinstance(routes, int) else int(routes[row])
     keys = keys_of(rows.batch)
     key = None if keys is None else keys[row].as_py()
@@ -67,9 +67,9 @@ def why_unstorable(topic: Topic, rows: Rows, routes: Routes, row: int) -> Invali
 def why_one_is_unstorable(
     topic: Topic, size: int, partition: int, key: bytes | None, said: str | None = None
 ) -> InvalidRequestError:
-    """Why the topic can't take a record of this size and key in this partition.
+    """Return why the topic can't take a record of this size and key in this partition.
 
-    `said`: what a partitioner said that is none.
+    `said`: the answer of a partitioner that is no partition.
     """
     limit = topic.settings.max_record_bytes
     if size > limit:

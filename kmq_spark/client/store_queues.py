@@ -50,7 +50,7 @@ class StoreQueues:
             backoff: Seconds until a record comes again after `nack`, by the number of its
                 deliveries. The last value holds for all further ones.
             order: "none". "key": nobody else gets records of a key while a receiver holds one of
-                it. "strict": nobody else gets any record meanwhile.
+                them, or one waits to be tried again. "strict": the same for all records.
             dead_letter: The queue for dead letters. None: `<name>.dlq`, made on first use.
             capacity: Nothing more may be sent to the queue (QueueFullError) while it has this many
                 unfinished records. None: no limit.

@@ -16,14 +16,14 @@ Pairs = tuple[tuple[str, Any], ...]
 
 
 def stored_extras(headers: pa.Array | None, properties: pa.Array | None) -> StoredExtras:
-    """Those of some rows; what was compiled makes values of them when they are asked for."""
+    """Return those of some rows; compiled code makes their values only when asked for."""
     if not compiled.is_there:
         return StoredExtras(headers, properties)
     return compiled.unpacking.StoredExtras(headers, properties)
 
 
 class StoredExtras:
-    """The headers and properties of some rows; of columns that are None, nobody has any."""
+    """The headers and properties of some rows; a column that is None has none."""
 
     def __init__(self, headers: pa.Array | None, properties: pa.Array | None) -> None:
         self._headers = [] if headers is None else _pairs_of(headers)

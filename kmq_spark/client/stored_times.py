@@ -1,4 +1,4 @@
-"""When records were made that stand in the log already: what whoever repeats one is told."""
+"""The timestamps of records that are stored already, for the metadata of their repetitions."""
 
 from __future__ import annotations
 

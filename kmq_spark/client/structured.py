@@ -11,7 +11,7 @@ _COLUMN_BYTES = 16
 
 
 class TypedValue:
-    """One value on its way: its columns, and which definition they were checked against."""
+    """One value on its way: its columns, and the schema version that they were checked against."""
 
     __slots__ = ("checked", "columns", "size")
 
@@ -24,7 +24,7 @@ class TypedValue:
         )
 
     def __len__(self) -> int:
-        """The bytes that it holds in memory, roughly."""
+        """Return roughly the bytes that it holds in memory."""
         return self.size
 
 

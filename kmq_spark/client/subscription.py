@@ -32,7 +32,7 @@ class TopicPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Topics by name or pattern, or partitions by hand; and whom to tell of changes."""
+    """Topics by name or pattern, or chosen partitions; and the callbacks for changes."""
 
     topics: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
@@ -48,7 +48,7 @@ class Subscription:
             check_plain("a callback", listener)
 
     def resolve(self, state: StoreState) -> list[TopicPartition]:
-        """The partitions that are wanted and exist."""
+        """Return the partitions that are wanted and exist."""
         found = []
         for name in self._names(state):
             topic = state.find_topic(name)
@@ -65,7 +65,7 @@ class Subscription:
 
     @property
     def interest(self) -> Interest:
-        """The same, for the other members of a group."""
+        """The same, as the other members of a group see it."""
         pattern = self.pattern.pattern if self.pattern else None
         return Interest(self.topics, pattern, self.assigned)
 

@@ -1,6 +1,6 @@
-"""Taking records for a call of a consumer: those in hand, then what is fetched, waiting if need be.
+"""Taking records for a call of a consumer: those in hand, then fetched ones, waiting if need be.
 
-Not thread-safe, but for what says so: the consumer lets one thread in at a time.
+Not thread-safe, except where stated: the consumer lets one thread in at a time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FOREVER = 365 * 86_400.0
 
 
 class Taking:
-    """Takes records of what is assigned; what nothing was handed out of is taken again."""
+    """Takes records of the assigned partitions; what was not handed out is taken again."""
 
     def __init__(self, log: CommitLog, assignment: Assignment) -> None:
         self._log = log
@@ -37,9 +37,9 @@ class Taking:
         self._refusal: Exception | None = None
 
     def activity(self) -> tuple[object, int] | None:
-        """What it has in hand, always another thing after a poll; None while one waits.
+        """Return what it has in hand, which differs after each poll; None while a call waits.
 
-        For another thread.
+        May be called by another thread.
         """
         hand = self._holding.hand
         return None if self._waits or self._assignment.calls_back else (hand, hand.taken)
@@ -47,7 +47,7 @@ class Taking:
     def look_for(self, generation: int) -> None:
         """Have the next call look at the group first, unless it saw this generation already.
 
-        From another thread, again and again: what one call overlooks the next one sees.
+        Called by another thread, again and again: what one call overlooks, the next one sees.
         """
         if generation != self._assignment.generation:
             self.call_in()
@@ -69,14 +69,14 @@ class Taking:
         self._assignment.refresh()
 
     def go_back(self) -> None:
-        """Begin where the last call began, unless it handed out what it took."""
+        """Begin where the last call began, unless that handed out what it took."""
         self._waits = False
         self._fetcher.go_back()
 
     def take_records(
         self, most: int, timeout: float | None, stopped: Stopped
     ) -> Taken[list[Record]]:
-        """At most so many records: those in hand, then others."""
+        """Take at most `most` records: those in hand, then others."""
         self._come_in()
         hand = self._holding.hand
         upto = min(hand.taken + most, len(hand.records))
@@ -101,7 +101,7 @@ class Taking:
         return Taken(records, self._holding, self._holding.before, hand, upto)
 
     def _met(self, error: Exception, *, begun: bool) -> None:
-        """Raise what a call met that has taken nothing; else the next call meets it."""
+        """Raise an error of a call that has taken nothing; else the next call meets it again."""
         refusal, self._assignment.refusal = self._assignment.refusal, None
         if not begun:
             self._holding.before = {}  # nothing was taken, and whose turn it is stays
@@ -110,7 +110,7 @@ class Taking:
             self._refusal = error  # the subscriber is told of each partition once
 
     def _go_on(self) -> None:
-        """What was lost by now the subscriber was told; what he gets now may be lost later on."""
+        """Begin to take records: the subscriber knows by now what was lost before."""
         self._assignment.uncommitted.was_robbed = False
 
     def _made(self, place: TopicPartition, part: Part) -> list[Record]:
@@ -123,7 +123,7 @@ class Taking:
     def take_table(
         self, rows: int, timeout: float | None, stopped: Stopped
     ) -> Taken[pa.Table | None]:
-        """At most so many records as one table, or None when nothing came."""
+        """Take at most `rows` records as one table, or None when nothing came."""
         self._come_in()
         self._fetcher.put_back()
         self._check_one_schema()
@@ -146,9 +146,9 @@ class Taking:
     def _next_part(
         self, rows: int, timeout: float | None, stopped: Stopped, *, begun: bool
     ) -> tuple[TopicPartition, Part] | None:
-        """The next records, at most `rows`; None when none come within the time.
+        """Return the next records, at most `rows`; None when none come in time.
 
-        A call that has `begun` to take records waits for no others.
+        A call that has `begun` to take records does not wait for others.
         """
         found = None if self._fetcher.drained else self._fetcher.next_part(rows)
         if found is not None:

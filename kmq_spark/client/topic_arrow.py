@@ -66,14 +66,14 @@ def _parts(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> list[pa.Re
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
-    """No rows, whose types are checked as those of any."""
+    """Return a batch without rows, to check its types as those of any batch."""
     arrays = []
     for field in schema:
         try:
             arrays.append(pa.array([], field.type))
         except pa.ArrowNotImplementedError as error:  # a union
             raise InvalidRequestError(
-                f"column {field.name!r} of type {field.type} is of no type that a topic takes",
+                f"column {field.name!r}: a topic takes no columns of type {field.type}",
                 column=field.name,
             ) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

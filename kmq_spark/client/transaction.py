@@ -97,7 +97,9 @@ class _Answers:
         for queue_id, runs in self._rows.items():
             live = state.queues.by_id(queue_id)
             if live is None:
-                raise NotFoundError("the queue that the table is of doesn't exist in this store")
+                raise NotFoundError(
+                    "the rows to acknowledge are of a queue that doesn't exist in this store"
+                )
             found.append(answer(self._log, live, ACK, _last_words(runs)))
         return found
 
@@ -276,7 +278,7 @@ class Transaction:
         assert gathered is not None, "it has begun"
         called_back = threading.current_thread() in pending.workers
         if failure is None and called_back:
-            raise IllegalStateError("a callback can't commit a transaction: its thread would")
+            raise IllegalStateError("a callback can't commit a transaction: its own thread commits")
         if failure is None and self._parents:
             raise _parents_own()
         try:

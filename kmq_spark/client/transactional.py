@@ -75,7 +75,7 @@ class Transactional:
     def _open_transaction(self) -> Transaction:
         if self._transaction is None or not self._transaction.is_open:
             if self._closed:
-                raise ClosedError("the producer is closed, which aborts its open transaction")
+                raise ClosedError("the producer is closed, which aborted its open transaction")
             raise IllegalStateError("no transaction is open; begin one first")
         return self._transaction
 

@@ -1,4 +1,4 @@
-"""Whose turn it is: of thousands of partitions only those are asked that may have something."""
+"""Whose turn it is: of thousands of partitions, only those that may have something are asked."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from kmq_storage.log.topic_state import Partition
 
 
 class Turns:
-    """Partitions take turns; one that is at its end rests until a commit changes it.
+    """Partitions take turns; a partition that is at its end rests until a commit changes it.
 
-    What takes one in is a plain store, and comes before what takes it away: an interruption in
-    between leaves a partition that is asked in vain once, never one that nobody asks.
+    A partition is taken in by a plain assignment, before it is taken away elsewhere. An
+    interruption in between leaves a partition that is asked once in vain, never one that is not
+    asked at all.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class Turns:
         self._seen = 0
 
     def look(self, state: StoreState, assigned: Iterable[TopicPartition]) -> None:
-        """Wake those that changed since the last look, or all where nobody can tell."""
+        """Wake partitions that changed since the last look, or all where that can't be told."""
         changed = state.changes.since(self._seen) if state is self._state else None
         if changed is None or state.broken is not None:
             self._wake_all(state, assigned)
@@ -43,19 +44,19 @@ class Turns:
         self._seen, self._state = seen, state
 
     def wake(self, partition: TopicPartition) -> None:
-        """Ask this one too, whatever comes."""
+        """Ask this partition, too."""
         self.awake[partition] = None
 
     def give_up(self) -> None:
-        """Some are read no more: the next look begins anew."""
+        """Forget what rests, since some are read no more: the next look begins anew."""
         self._state = None
 
     def end(self, partition: TopicPartition) -> None:
-        """The next turn of a partition comes after the others'."""
+        """Let the next turn of this partition come after the others'."""
         del self.awake[partition]  # no call may come in between: it could be interrupted
         self.awake[partition] = None
 
     def rest(self, partition: TopicPartition, part: Partition) -> None:
-        """Don't ask a partition, which is at its end, until it changed."""
+        """Don't ask this partition, which is at its end, until it changes."""
         self._resting[part] = partition
         del self.awake[partition]

@@ -1,7 +1,7 @@
 """Records of typed topics where there are no columns for them, as among dead letters.
 
-Such a letter has its one row as an Arrow stream, and a property that says so: what is received
-again is what it was.
+Such a letter has its one row as an Arrow stream, and a property that marks it. So its receiver gets
+the same value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class LetterRow(dict[str, Any]):
     __slots__ = ("stream",)
 
     def __init__(self, stream: bytes) -> None:
-        """ValueError for bytes that are no stream of a row: anybody may have sent them."""
+        """ValueError for bytes that are no stream of one row: any program may have sent them."""
         row = pa.ipc.open_stream(stream).read_all()
         row.validate(full=True)  # or what is made of them could read beyond them
         if row.num_rows != 1:
@@ -65,6 +65,6 @@ def with_row(record: Record) -> Record:
         return record
     try:
         row = LetterRow(record.value)
-    except (pa.ArrowException, OSError, ValueError, LookupError):  # somebody else's property
+    except (pa.ArrowException, OSError, ValueError, LookupError):  # a property of another program
         return record
     return Record((*record[:4], row, *record[5:]))

@@ -1,6 +1,6 @@
 """From sends to rows in the stored columns, for topics of both kinds.
 
-A row that doesn't fit its topic is refused alone: it holds nothing, and whoever sent it is told.
+A row that doesn't fit its topic is refused alone: its future has the error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Refuse = Callable[[int, KmqError], None]
 
 
 def value_of(log: CommitLog, topic: str, value: Any, key: object) -> Value:
-    """A value as the producer holds it; what is known to be wrong with it is refused at once."""
+    """Return a value as the producer holds it; what is known to be wrong is refused at once."""
     if value is None:
         columns = typed_columns(_known(log, topic))
         if columns is not None and key is None:
@@ -82,7 +82,7 @@ def _untyped(topic: str) -> InvalidRequestError:
 
 
 def no_columns(topic: str) -> InvalidRequestError:
-    """The error for bytes, text or a number that is sent to a typed topic."""
+    """Return the error for bytes, text or a number that is sent to a typed topic."""
     return InvalidRequestError(
         f"topic {topic} is typed: value must be a dict or dataclass with its columns",
         topic=topic,

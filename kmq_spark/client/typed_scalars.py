@@ -21,11 +21,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MisfitError(Exception):
-    """A value that its column doesn't take, and why."""
+    """A value that its column doesn't take, with the reason."""
 
 
 def scalar_converter(kind: pa.DataType) -> Convert:
-    """What checks a value for a type that is not nested, and converts it."""
+    """Return what checks and converts a value for a type that is not nested."""
     for fits, make in _MAKERS:
         if fits(kind):
             return make(kind)
@@ -118,7 +118,7 @@ def _exactly(
     what: str,
     same: Callable[[Any, Any], bool] = operator.eq,
 ) -> Convert:
-    """Takes what Arrow gives back the same, so nothing is rounded or moved."""
+    """Return a converter that takes what Arrow gives back the same: nothing is rounded or moved."""
 
     def converted(value: Any) -> Any:
         if not is_right(value):
@@ -166,7 +166,7 @@ def _timestamp(kind: pa.DataType) -> Convert:
 
 
 def _same_instant(one: datetime, other: datetime) -> bool:
-    """What `==` denies between zones in an hour that a clock shows twice."""
+    """Compare instants: between zones, `==` is False in an hour that a clock shows twice."""
     return one - _EPOCH == other - _EPOCH
 
 

@@ -1,7 +1,7 @@
 """Values of typed topics as Python has them: dicts and dataclasses, checked column by column.
 
-Nothing is bent to fit: what a column takes comes back equal. So a naive instant is refused where
-a zone is declared, as are digits that would be rounded away; a `float32` does round.
+A value is never changed to fit: what a column takes comes back equal. So a naive instant is refused
+where a zone is declared, and so are digits that would be rounded away. Only `float32` rounds.
 """
 
 from __future__ import annotations

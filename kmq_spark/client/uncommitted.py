@@ -1,6 +1,6 @@
-"""Records that a consumer handed out and did not commit before their partition went elsewhere.
+"""Records that a consumer handed out and did not commit before their partition was given away.
 
-Another member gets them again, so a commit of what was made of them comes too late, and says so
+Another member gets them again. So a commit of what was made of them comes too late, and says so
 once.
 """
 
@@ -12,7 +12,7 @@ from kmq_spark.errors import FencedError
 
 
 class Uncommitted:
-    """What of a consumer's records will come again at another member of its group."""
+    """Which of a consumer's records will come again at another member of its group."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -24,11 +24,11 @@ class Uncommitted:
         self.was_robbed = False
 
     def begin(self, partition: TopicPartition, position: int) -> None:
-        """What a partition hands out from this offset on is not committed."""
+        """Note that what a partition hands out from this offset on is not committed."""
         self._begins[partition] = position
 
     def part(self, partition: TopicPartition, position: int, done: int) -> bool:
-        """A partition goes; whether it handed out records that come again elsewhere.
+        """Note that a partition goes; True when it handed out records that come again elsewhere.
 
         `position` is the next offset that it would hand out; what is below `done` never comes
         again.
@@ -40,7 +40,7 @@ class Uncommitted:
         return comes_again
 
     def fenced(self) -> FencedError:
-        """What a commit is told, once, that leaves out what another member has by now."""
+        """Return the error, once, for a commit that leaves out what another member has by now."""
         gone, self.gone, self.was_robbed = by_topic(self.gone), set(), False
         return FencedError(
             f"records of {gone} were handed out and not committed before these partitions "

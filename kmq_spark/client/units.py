@@ -1,4 +1,4 @@
-"""What commits rows that nobody gathers."""
+"""The unit that commits rows without a producer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kmq_storage.log.topic_state import Topic
 
 
 def records_unit(log: CommitLog, topic: Topic, rows: Rows, partition: int) -> Unit:
-    """What commits rows of a partition."""
+    """Return the unit that commits rows of a partition."""
     stager = Stager(log.files, file_ids(log), sync=log.durable)
     [records] = split(topic, rows, partition)
     placed = stager.place(records, room=log.inline_bytes_max)

@@ -1,4 +1,4 @@
-"""What users hand in for one record, checked and brought into the stored form."""
+"""The parts of one record as users give them, checked and brought into the stored form."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ size_among: Callable[[PlainExtras], int] = itemgetter(Extras._fields.index("size
 
 
 def to_bytes(what: str, value: object, allowed: str = "bytes, text or None") -> bytes:
-    """A key or value as bytes; text is UTF-8 encoded, other types are refused."""
+    """Return a key or value as bytes; text is encoded as UTF-8, other types are refused."""
     if isinstance(value, str):
         return _utf8(what, value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -110,7 +110,7 @@ def size_of(*flat: Iterable[Any]) -> int:
 
 
 def checked_uniq(uniq: object) -> bytes:
-    """The digest of a text, empty for None; InvalidRequestError for what is no text."""
+    """Return the digest of a text, empty for None; InvalidRequestError for what is no text."""
     if uniq is None:
         return b""
     if not isinstance(uniq, str) or not uniq:
@@ -133,12 +133,12 @@ def to_timestamp(when: object, what: str = "timestamp") -> int:
 
 
 def is_naive(when: datetime) -> bool:
-    """Whether nothing says how far it is from UTC; NaT has no answer to the second question."""
+    """Whether a datetime has no offset from UTC; NaT has none to give."""
     return when.tzinfo is None or when.utcoffset() is None
 
 
 def checked_optional_partition(partition: object) -> int | None:
-    """The partition that a sender chose, None for none; InvalidRequestError for what is none."""
+    """Return the partition that a sender chose, or None; InvalidRequestError for anything else."""
     number = whole(partition)
     if partition is None or (number is not None and 0 <= number < 2**31):
         return number
@@ -192,7 +192,7 @@ def _property_name(name: object) -> str:
 
 
 def _property(name: str, value: Any) -> PropertyValue:
-    """A value in the type that it is stored in, of which it may be a more special one."""
+    """Return a property's value in its stored type; it may be of a subclass."""
     kind = type(value)
     if kind not in MEMBERS:
         kind = next((each for each in MEMBERS if isinstance(value, each)), kind)

@@ -41,21 +41,21 @@ class Work(Protocol):
     topic: str
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
-        """What can be stored of it, in at most `room` bytes of the commit itself; maybe nothing.
+        """Return a unit of what can be stored in `room` bytes of the commit; perhaps empty.
 
         KmqError when all of it fails alike.
         """
 
     def refuse(self, error: KmqError) -> Sequence[Work]:
-        """What is left to try after the log refused its unit."""
+        """Return what is left to try after the log refused its unit."""
 
     def fail(self, error: KmqError) -> None:
-        """Nothing of it can be stored."""
+        """Fail all sends: nothing of them can be stored."""
 
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:
-        """The rows of each partition stand from these offsets on; empty when nobody knows.
+        """Note that the rows of each partition stand from these offsets on; empty: unknown.
 
         `entries`: all of its commit, None when that was collected.
         """

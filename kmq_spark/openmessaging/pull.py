@@ -311,7 +311,7 @@ class PullConsumer(StoreUser):
         }
         if moved:
             log.commit([Unit(self._entries(moved))], durable=False)
-            self._stored |= moved  # not before: who is refused asks again
+            self._stored |= moved  # only now: a refused commit is tried again
 
     def _leave(self) -> None:
         """Store the position: messages read but not handed out are the next consumer's."""

@@ -164,7 +164,7 @@ class PushConsumer(StoreUser):
         pull.ack(identity)
 
     def _is_over(self, message: BytesMessage) -> bool:
-        """Whether the time has passed in which somebody may get the message."""
+        """Whether the time has passed in which the message may be handed out."""
         return delivery_of(message.header_values)[1] < self._store.log.environment.now_us() / 1000
 
     def _bury(self, pull: PullConsumer, queue: str, identity: str | None) -> bool:

@@ -35,7 +35,7 @@ class KmqBroker:
         """Create a topic that holds `capacity` messages; one that exists is kept as it is."""
         checked_count("capacity", capacity)
         if self.find_kmq(topic) is None:
-            with suppress(AlreadyExistsError):  # somebody else was faster
+            with suppress(AlreadyExistsError):  # another process was faster
                 self._store.create_topic(topic, capacity=capacity, exist_ok=False)
         return Kmq(self._store, topic)
 
@@ -133,6 +133,6 @@ class KmqConsumer(Resource):
 
     def _forget(self) -> None:
         if self._kmq is not None:
-            # Of a store that is closed, in which the id stays; or somebody has deleted it.
+            # A closed store keeps the id; or it was deleted already.
             with suppress(ClosedError, NotFoundError):
                 delete_group(self._store.log, self.consumer_id)

@@ -96,7 +96,8 @@ class KmqProducer(Resource):
         """
         if self._begun(topic).is_lost:
             raise TransactionAbortedError(
-                f"nothing of the transaction of Topic[{topic}] is stored: a message was not taken"
+                f"nothing of the transaction of Topic[{topic}] is stored: a message was "
+                "refused; abort it, and begin another one"
             )
         self._producers[topic].commit_transaction()
         del self._transactions[topic]

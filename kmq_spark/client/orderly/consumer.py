@@ -109,10 +109,15 @@ class OrderlyConsumer(Resource):
         """
         seconds = checked_timeout(timeout)
         if self._reading is None:
-            raise IllegalStateError("the consumer was not started")
+            raise IllegalStateError(
+                "the consumer was not started: call start(), or use it in a `with` block"
+            )
         self._thread.join(seconds)
         if self._thread.is_alive():
-            raise KmqTimeoutError(f"the consumer goes on after {seconds} s", timeout=seconds)
+            raise KmqTimeoutError(
+                f"the consumer still runs after {seconds:g} s: close it, or wait longer",
+                timeout=seconds,
+            )
         if self._failure is not None:
             raise self._failure
 

@@ -16,15 +16,15 @@ from kmq_storage.log.topic_state import Topic
 
 
 def dead_letter_topic(group: str) -> str:
-    """Where the dead letters of a group are."""
+    """Return the topic of a group's dead letters."""
     return f"%DLQ%{group}"
 
 
 class Burials:
-    """The dead letters of one process queue: each is stored once, whatever is known of a try.
+    """The dead letters of one process queue: each is stored once, whatever is known of an attempt.
 
-    A commit of letters has a number. Whether one of unknown outcome is stored says the log before
-    the next; and one that arrives late is found by its number when the next one is bound.
+    A commit of letters has a number. If its outcome is unknown, the next one first looks in the
+    log; one that arrives late is found by its number when the next one is bound.
     """
 
     def __init__(self, log: CommitLog) -> None:
@@ -32,7 +32,7 @@ class Burials:
         self._name = f"dead-letters-{log.environment.new_uuid().hex}"
         self._number = 0
         #: Until it is known whether the last commit is stored, which has the group go on behind its
-        #: letters, no offset below this one must be committed. Whoever commits says that it is 0.
+        #: letters, no offset below this one must be committed. The commit that settles it sets 0.
         self.unsure_below = 0
         #: The offsets of the letters with that number.
         self._tried: frozenset[int] = frozenset()
@@ -40,7 +40,7 @@ class Burials:
     def unit(
         self, group: str, records: Sequence[Record], counts: Sequence[int], reason: str
     ) -> Unit:
-        """What commits letters for those of these records that have none."""
+        """Return the unit that commits letters for those of these records that have none."""
         stored = self._log.written_state().producers.get(self._name)
         done = self._tried if stored is not None and stored.sequence == self._number else ()
         left = [pair for pair in zip(records, counts, strict=True) if pair[0].offset not in done]
@@ -59,7 +59,7 @@ class Burials:
 def dead_letters(
     log: CommitLog, group: str, records: Sequence[Record], counts: Sequence[int], reason: str
 ) -> Unit:
-    """What commits records of one partition as dead letters: as they were, and where from and why.
+    """Return the unit that commits records of one partition as dead letters, with their origin.
 
     The topic is made when it is missing. A dead letter is never too large for it.
     """

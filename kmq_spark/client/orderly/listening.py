@@ -76,11 +76,11 @@ class Listening:
         self.close = self._runs.close
 
     def is_inside(self) -> bool:
-        """Whether it is the listener that asks."""
+        """Whether the caller is the listener."""
         return threading.current_thread() in self._runs.threads
 
     def put(self, queue: PartitionQueue, records: Sequence[Record]) -> None:
-        """Have the listener get these records, behind those that wait."""
+        """Queue these records for the listener, behind those that wait."""
         if queue.put_messages(records):
             self._runs.submit(queue)
 
@@ -103,9 +103,9 @@ class Listening:
         self._runs.submit(queue, _NEXT_TURN if pause is None else pause)
 
     def _is_owned(self, queue: PartitionQueue) -> bool:
-        """Whether nobody can have got the partition meanwhile; after a long time it is looked up.
+        """Whether no other member can have got the partition; after a long time the log is asked.
 
-        So who was stopped finds out before its listener gets what another one's has.
+        So a process that was stopped finds out before its listener gets records of another's.
         """
         now = self._monotonic()
         if now - queue.owned_at > _OWNER_SECONDS and not queue.state.is_dropped:
@@ -119,7 +119,7 @@ class Listening:
         return True
 
     def _consume(self, queue: PartitionQueue, records: list[Record]) -> float | None:
-        """Call the listener, do what follows; seconds until the queue goes on, None: at once."""
+        """Call the listener and do what follows; return seconds to wait then (None: none)."""
         counts = queue.state.counts(records)
         context = OrderlyContext(*queue.place, self._settings.auto_commit, counts)
         status, reason = self._ask(records, context)
@@ -136,7 +136,7 @@ class Listening:
         return pause_after(step, context.suspend_current_queue_time, self._settings)
 
     def _ask(self, records: list[Record], context: OrderlyContext) -> tuple[OrderlyStatus, str]:
-        """What the listener says, and why the records may become dead letters."""
+        """Return the listener's answer, and the reason for dead letters."""
         suspended = OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         try:
             answer: object = self._listener(records.copy(), context)
@@ -154,9 +154,9 @@ class Listening:
     def _bury(
         self, queue: PartitionQueue, records: list[Record], reason: str, settle: Settle
     ) -> Step:
-        """Commit dead letters, and that their records are done with, as one; else try again.
+        """Commit dead letters and that their records are finished, in one commit; else try again.
 
-        Without auto_commit that they are done with is left to the listener's COMMIT.
+        Without auto_commit, only the listener's COMMIT finishes the records.
         """
         try:
             with self.committing:
@@ -176,6 +176,6 @@ class Listening:
 
 
 def _told(error: BaseException) -> str:
-    """What an error says, as text that can be stored."""
+    """Return the text of an error, in a form that can be stored."""
     said = "".join(traceback.format_exception_only(error)).strip()
     return said[:_REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()

@@ -1,4 +1,4 @@
-"""The process queue of a partition: what was read of it and is not done with.
+"""The process queue of a partition: what was read of it and is not finished.
 
 Pure below: a `QueueState` is a value, and each transition makes another one of it. None loses a
 record, takes a later one before an earlier one, or lets the offset to commit pass one that waits.
@@ -37,12 +37,12 @@ class QueueState:
     waiting: Records = ()
     #: Taken, and neither committed nor put back.
     consuming: Records = ()
-    #: How often a record was handed to the listener in vain, by offset.
+    #: How often a record was handed to the listener without success, by offset.
     reconsumed: Mapping[int, int] = field(default_factory=lambda: _NO_COUNTS)
     #: The next offset to commit, and the one that is; -1 before the first.
     offset: int = -1
     committed: int = -1
-    #: Whether somebody takes from it, or will without being asked.
+    #: Whether a thread takes from it, or will without being asked.
     is_scheduled: bool = False
     #: Whether the listener has records of it now.
     is_called: bool = False
@@ -50,7 +50,7 @@ class QueueState:
     is_leaving: bool = False
     #: Whether the partition is another member's: nothing of this is committed any more.
     is_dropped: bool = False
-    #: Records that the listener was done with, and those it got in vain.
+    #: How many records the listener finished, and how many it got without success.
     succeeded: int = 0
     failed: int = 0
     #: When something was taken last, UTC microseconds.
@@ -62,12 +62,12 @@ class QueueState:
         return None if self.is_dropped or self.offset == self.committed else self.offset
 
     def counts(self, records: Iterable[HasOffset]) -> tuple[int, ...]:
-        """How often the listener got each of these in vain."""
+        """Return how often the listener got each of these without success."""
         return tuple(self.reconsumed.get(each.offset, 0) for each in records)
 
 
 def put(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
-    """Have these records wait, unless they are here or were done with."""
+    """Add these records to those that wait, unless they are here or finished."""
     if state.is_dropped:
         return state
     here = {each.offset for each in (*state.waiting, *state.consuming)}
@@ -76,13 +76,13 @@ def put(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
 
 
 def schedule(state: QueueState) -> QueueState:
-    """Have somebody take what waits; the same state when nobody needs to be asked."""
+    """Have a thread take what waits; the same state when no thread needs to be asked."""
     idle = state.waiting and not (state.is_scheduled or state.is_leaving or state.is_dropped)
     return replace(state, is_scheduled=True) if idle else state
 
 
 def take(state: QueueState, most: int, now: int) -> tuple[QueueState, Records]:
-    """The first records that wait; with none of them nobody takes any more."""
+    """Take the first records that wait; without any, no thread takes from it any more."""
     if state.is_leaving or state.is_dropped or not state.waiting:
         return replace(state, is_scheduled=False), ()
     taken = state.waiting[:most]
@@ -96,7 +96,7 @@ def take(state: QueueState, most: int, now: int) -> tuple[QueueState, Records]:
 
 
 def commit(state: QueueState) -> QueueState:
-    """All that was taken is done with."""
+    """Finish everything that was taken."""
     if not state.consuming:
         return state
     end = state.consuming[-1].offset + 1
@@ -107,12 +107,12 @@ def commit(state: QueueState) -> QueueState:
 
 
 def rollback(state: QueueState) -> QueueState:
-    """All that was taken waits again."""
+    """Have everything that was taken wait again."""
     return replace(state, waiting=_in_order(*state.consuming, *state.waiting), consuming=())
 
 
 def consume_again(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
-    """Those of these records that were taken wait again."""
+    """Have those of these records that were taken wait again."""
     chosen = {each.offset for each in records}
     back = [each for each in state.consuming if each.offset in chosen]
     return replace(
@@ -123,7 +123,7 @@ def consume_again(state: QueueState, records: Iterable[HasOffset]) -> QueueState
 
 
 def discard(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
-    """These records, which were taken, don't come again, though nothing is committed."""
+    """Drop these records, which were taken, without committing anything."""
     gone = {each.offset for each in records}
     left = tuple(each for each in state.consuming if each.offset not in gone)
     counts = {offset: n for offset, n in state.reconsumed.items() if offset not in gone}
@@ -131,7 +131,7 @@ def discard(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
 
 
 def count_failure(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
-    """The listener got these records in vain once more."""
+    """Count once more that the listener got these records without success."""
     counts = dict(state.reconsumed)
     for each in records:
         counts[each.offset] = counts.get(each.offset, 0) + 1
@@ -139,7 +139,7 @@ def count_failure(state: QueueState, records: Iterable[HasOffset]) -> QueueState
 
 
 def drop(state: QueueState) -> QueueState:
-    """The partition is another member's; what the listener still has of it counts no more."""
+    """Give the partition to another member: what the listener still has counts no more."""
     return replace(state, waiting=(), consuming=(), is_dropped=True)
 
 
@@ -161,7 +161,7 @@ class ProcessQueue:
         return self._state
 
     def change(self, transition: Callable[[QueueState], QueueState]) -> bool:
-        """Go on to another state; whether somebody must be asked now to take what waits."""
+        """Go on to another state; True when a thread must be asked now to take what waits."""
         with self._changed:
             before, self._state = self._state, transition(self._state)
             self._changed.notify_all()

@@ -23,17 +23,17 @@ class Place(NamedTuple):
 
 
 class Reader(Consumer):
-    """Reads for an orderly consumer; what is marked so may be called by any thread."""
+    """Reads for an orderly consumer; only methods that say so may be called by other threads."""
 
     _is_called = False
 
     @property
     def group(self) -> str:
-        """Whose member it is."""
+        """The group of the member."""
         return self._in_group().group
 
     def give_away_by(self, ready: Ready) -> None:
-        """Give away only those partitions, of all that shall be another member's, that are ready.
+        """Give away only partitions that `ready` returns, of those planned for other members.
 
         It is asked at each look at the group, and each call looks while some of them stay.
         """
@@ -53,7 +53,7 @@ class Reader(Consumer):
         return self._closed or self._is_called
 
     def beginnings(self) -> dict[Place, tuple[Key, int]]:
-        """The key and the next offset of each partition, as known: no request that could fail."""
+        """Return key and next offset of each partition as known; no request could fail."""
         positions = self._assignment.positions()
         return {
             Place(each.topic, each.partition): (each.key, positions[each.topic][each.partition])
@@ -61,9 +61,9 @@ class Reader(Consumer):
         }
 
     def commit_with(self, offsets: Mapping[Key, int], unit: Unit = _NOTHING) -> None:
-        """Commit offsets, and what a unit has, as one; from any thread.
+        """Commit offsets together with a unit; may be called by any thread.
 
-        A topic that was deleted has none, though another one may have its name by now.
+        Offsets of a deleted topic are left out, also when another topic has its name by now.
         """
         member, by_topic = self._in_group(), dict[bytes, dict[int, int]]()
         for (topic_id, partition), offset in offsets.items():
@@ -76,6 +76,6 @@ class Reader(Consumer):
         self._log.commit([replace(unit, entries=(*unit.entries, *entries))])
 
     def owns(self, key: Key) -> bool:
-        """Whether a partition is this member's, as the log says now; from any thread."""
+        """Whether the log says that a partition is this member's; may be called by any thread."""
         member, state = self._in_group(), self._log.refresh()
         return member.is_in(state) and key in member.own(state) | member.moving(state)

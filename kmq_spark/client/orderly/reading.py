@@ -36,7 +36,7 @@ _REFUSED = (FencedError, NotFoundError, OffsetOutOfRangeError)
 
 
 class Reading:
-    """A member of a group that reads what its listener is to get."""
+    """A group member that reads what its listener is to get."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Reading:
         try:
             self._reader.close()
         except KmqError as error:
-            _LOGGER.warning("what was consumed may come again: %s", error)
+            _LOGGER.warning("records that were consumed may come again: %s", error)
         finally:
             self._listening.close()
 
@@ -120,7 +120,7 @@ class Reading:
                 del self._gained[place]
 
     def _pause_full_ones(self) -> None:
-        """Read no further what waits enough; the listening threads tell when it is little."""
+        """Pause partitions of which enough waits; the listening threads tell when it is little."""
         for place, queue in self.queues.copy().items():
             if not queue.is_full and len(queue.state.waiting) >= WAITING_MAX:
                 queue.is_full = True
@@ -140,7 +140,7 @@ class Reading:
                 self._reader.pause({place.topic: [place.partition]})
 
     def _ready(self, moving: list[TopicPartition]) -> list[TopicPartition]:
-        """Those of which the listener has nothing; it gets no more of any while they shall go."""
+        """Return those of which the listener has no records; it gets no more of any meanwhile."""
         places = {_place(each): each for each in moving}
         for place, queue in self.queues.items():
             if queue.state.is_leaving != (place in places):
@@ -149,7 +149,7 @@ class Reading:
         return [each for place, each in places.items() if not self.queues[place].state.is_called]
 
     def _revoked(self, partitions: Partitions) -> None:
-        """Have the listener answer, and commit that: then they may go."""
+        """Let the listener finish, and commit that, before these partitions are given away."""
         leaving = [self.queues[place] for place in _places(partitions)]
         for queue in leaving:
             queue.change(partial(replace, is_leaving=True))
@@ -159,7 +159,7 @@ class Reading:
         self._lost(partitions)
 
     def _lost(self, partitions: Partitions) -> None:
-        """Commit nothing more of them; what the listener has of them now counts no more."""
+        """Commit nothing more of these; what the listener has of them counts no more."""
         lost = {place: self.queues.pop(place) for place in _places(partitions)}
         for place in lost:
             self._gained.pop(place, None)
@@ -194,21 +194,21 @@ class Reading:
                 self.queues[place].change(partial(replace, committed=offset))
 
     def _commit_each(self, offsets: Mapping[Place, int]) -> None:
-        """Commit those that can be; a partition may be lost, trimmed or deleted by now."""
+        """Commit those offsets that can be; a partition may be lost, trimmed or deleted by now."""
         for place, offset in offsets.items():
             try:
                 self._reader.commit_with({self.queues[place].key: offset})
             except _REFUSED as error:
-                _LOGGER.warning("what was consumed may come again: %s", error)
+                _LOGGER.warning("records that were consumed may come again: %s", error)
 
 
 def _told(error: KmqError, group: str) -> str:
-    """The error, and what ends it: a record that was lost is not passed over without a word."""
+    """Return an error with the way out: a lost record is not passed over without a word."""
     if not isinstance(error, DataLossError):
         return str(error)
     behind = {error.context["topic"]: {error.context["partition"]: error.context["end"]}}
     return (
-        f"{error}. This partition waits until somebody gives the lost records up: close all "
+        f"{error}. This partition waits until the lost records are given up: close all "
         f"consumers of the group, then store.set_group_offsets({group!r}, {behind!r})"
     )
 

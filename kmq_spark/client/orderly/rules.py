@@ -1,4 +1,4 @@
-"""What follows from a listener's answer: RocketMQ's rules of orderly consumption, as functions.
+"""What follows from a listener's answer: RocketMQ's rules of orderly consumption.
 
 Pure: an answer and counts in, a step out; a step and a process queue in, the next one out.
 """
@@ -115,7 +115,7 @@ _BY_HAND = {
 def decide(
     status: OrderlyStatus, counts: Sequence[int], settings: OrderlySettings, *, auto_commit: bool
 ) -> Step:
-    """What becomes of records that were handed out in vain so often before."""
+    """Decide what becomes of records that were handed out so often without success before."""
     if status is not OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT:
         return Step.COMMIT if auto_commit else _BY_HAND[status]
     if settings.when_exhausted == "block" or not _are_exhausted(counts, settings):
@@ -132,7 +132,7 @@ def _are_exhausted(counts: Sequence[int], settings: OrderlySettings) -> bool:
 def settled(
     records: Sequence[HasOffset], state: QueueState, step: Step, *, auto_commit: bool
 ) -> QueueState:
-    """The queue after this step of records that its listener had."""
+    """Return the queue after this step of the records that its listener had."""
     state = replace(state, is_called=False)
     if state.is_dropped:
         return state
@@ -156,6 +156,6 @@ def pause_after(step: Step, asked: float, settings: OrderlySettings) -> float | 
 
 
 def is_worth_a_warning(counts: Iterable[int]) -> bool:
-    """Whether somebody should hear of records that came so often in vain, ever more rarely."""
+    """Whether to warn of records that came this often without success; ever more rarely."""
     times = max(counts) + 1
     return times >= _TOLD_FROM and times & (times - 1) == 0

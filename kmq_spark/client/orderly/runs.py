@@ -29,7 +29,7 @@ class Runs(Generic[T]):
         self.threads: set[threading.Thread] = set()
 
     def submit(self, what: T, delay: float = 0.0) -> None:
-        """Run this after so many seconds; nothing once it is closed."""
+        """Run this after `delay` seconds; does nothing once it is closed."""
         with self._changed:
             if self._is_closed:
                 return
@@ -42,7 +42,7 @@ class Runs(Generic[T]):
                 self._changed.notify()
 
     def close(self) -> None:
-        """Run nothing more, and return when nothing runs."""
+        """Start nothing more, and return when nothing runs."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
