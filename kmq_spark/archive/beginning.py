@@ -47,8 +47,8 @@ def begin(
     _check_format(path, record, file_format)
     if known is not None and not records.has_checkpoint(known) and _has_archived(state, known):
         raise IllegalStateError(
-            f"archive {path} has lost the checkpoint of its job ({known.checkpoint}): what was "
-            "written last can't be told from what wasn't; archive into a new place"
+            f"archive {path} has lost the checkpoint of its job ({known.checkpoint}), and nothing "
+            "else tells which batches were written: archive into a new place"
         )
     if fail_on_data_loss:
         _refuse_less(path, state, record, topics)

@@ -216,8 +216,8 @@ def _refuse_growth(state: StoreState, record: ArchiveRecord, columns: Sequence[s
         new = [name for name in ([] if schema is None else schema.names) if name not in columns]
         if new:
             raise IllegalStateError(
-                f"topic {topic.name} has got column {new[0]!r} since this job began, whose batches "
-                "lack it: nothing of this one was archived; start the job again, and it goes on "
+                f"topic {topic.name} has got column {new[0]!r} since this job began, and this "
+                "batch lacks it, so it was not archived: start the job again, and it continues "
                 "with all columns",
                 topic=topic.name,
                 column=new[0],

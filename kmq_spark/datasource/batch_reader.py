@@ -30,7 +30,7 @@ class KmqBatchReader(DataSourceReader):
         self._view = view
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks of this read; Spark calls it once per load()."""
+        """Return the tasks of this read; Spark calls it once per load()."""
         log = open_log(self._options.url, read_only=True)
         now = SYSTEM.now_us()  # the same for both bounds, and when files moved
 
@@ -50,5 +50,5 @@ class KmqBatchReader(DataSourceReader):
         return plan(coverage.ranges(starts, ends), losses, options.tasks, times.history)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task; Spark makes a task of nothing out of an empty list."""
+        """Yield the records of one task; Spark makes a task of nothing out of an empty list."""
         return read_partition(self._options, partition, self._view)

@@ -174,12 +174,14 @@ def _parsed(options: dict[str, str], url: str, group: str) -> SourceOptions:
     given = {name.lower(): value for name, value in options.items()}
     for name in ("path", "store", "group"):
         if name in given:
-            raise InvalidRequestError(f"{name!r} is an argument of its own here", option=name)
+            raise InvalidRequestError(
+                f"option {name!r}: incremental has an argument for it", option=name
+            )
     parsed = parse_source_options({**options, "path": url, "group": group})
     if parsed.ending is not None or parsed.table is not None:
         option = parsed.ending.option if parsed.ending else "table"
         raise InvalidRequestError(
-            f"option {option!r}: a group is read from where it is up to the end of the log",
+            f"option {option!r}: leave it out, a group is read from its offsets to the log's end",
             option=option,
         )
     starting = parsed.starting or Bound(option="startingOffsets", word=EARLIEST)
@@ -190,8 +192,8 @@ def _refuse_versions(options: Mapping[str, object]) -> None:
     for option in ("txnAppId", "txnVersion"):
         if option.lower() in map(str.lower, options):
             raise InvalidRequestError(
-                f"option {option!r}: the group says what is written already; a version that is "
-                "known would leave out these records, and move the group over them",
+                f"option {option!r}: leave it out, the group says what is written already. A "
+                "version that is known would skip these records, and still move the group",
                 option=option,
             )
 

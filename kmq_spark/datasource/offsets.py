@@ -40,7 +40,7 @@ _VERSION = 1
 class StreamOffset:
     """How far a stream is: positions, the ids of their topics, and where new ones began.
 
-    Without ids it is the start of a stream, whose place is not resolved yet.
+    Without ids it is the start of a stream whose first position isn't resolved yet.
     """
 
     positions: Positions = field(default_factory=dict)
@@ -57,7 +57,7 @@ class StreamOffset:
         return self.ids is None
 
     def to_json(self) -> dict[str, Any]:
-        """The canonical form: equal offsets give equal text."""
+        """Return the canonical form: equal offsets give equal text."""
         own: dict[str, Any] = {"version": _VERSION}
         if self.ids is not None:
             own["ids"] = {topic: str(self.ids[topic]) for topic in sorted(self.ids)}
@@ -71,7 +71,7 @@ class StreamOffset:
 
 
 def parse_stream_offset(data: Any) -> StreamOffset:
-    """What a checkpoint holds, or FormatVersionError for the offset of a newer kmq."""
+    """Return the offset in a checkpoint; FormatVersionError for one of a newer kmq."""
     own = data.get(OWN_KEY) if isinstance(data, dict) else None
     version = own.get("version") if isinstance(own, dict) else None
     if not isinstance(own, dict) or not isinstance(version, int):

@@ -10,7 +10,7 @@ from kmq_storage.errors import KmqError
 
 
 class RefusedStream(DataSourceStreamReader):
-    """Raises the same error whatever it is asked."""
+    """Raises the same error, whatever Spark calls."""
 
     def __init__(self, refusal: KmqError) -> None:
         self._refusal = refusal

@@ -1,8 +1,8 @@
-"""Where a store is and what its client needs to get there, from the driver to every task.
+"""Where a store is, and what its client needs to reach it, from the driver to every task.
 
-Options `storage.<name>` are the `storage_options` of `kmq.open`. They travel inside the URL's own
-object, so nothing that takes, keeps or shows a URL has them in its hands: text made of it, its
-repr, plans and errors have the URL alone.
+Options `storage.<name>` are the `storage_options` of `kmq.open`. They travel inside the object of
+the URL. Text made of it, its repr, plans and errors have the URL alone, so nothing that logs or
+shows a URL shows credentials.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class StoreUrl(str):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Tasks are told, too."""
+        """Keep the options when it is pickled for a task."""
         return StoreUrl, (str(self), self.storage_options)
 
 
@@ -42,7 +42,7 @@ def with_storage_options(url: str, given: Mapping[str, str]) -> StoreUrl:
 
 
 def as_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
-    """What a client is told, as options of a read or write; truth values as Spark writes them."""
+    """Return a client's options as those of a read or write; truth values as Spark writes them."""
     return {
         f"{_PREFIX}{name}": str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in storage_options.items()
@@ -50,8 +50,7 @@ def as_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def beside(url: str, store: str, storage_options: Mapping[str, Any]) -> str:
-    """The URL of what belongs to a store, with the options of the store's client where it is in
-    such a place, too."""
+    """Return the URL of what belongs to a store, with client options where they apply."""
     alike = url.partition("://")[0] == store.partition("://")[0]
     return StoreUrl(url, storage_options) if alike else url
 

@@ -51,7 +51,7 @@ Offset = dict[str, Any]
 
 
 class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream exactly once per batch, restarts and replays included.
+    """Reads a stream with exactly the same batches after restarts and replays.
 
     Spark keeps one in a process of its own for each run of a query; executors get copies.
     """
@@ -90,25 +90,25 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return KmqStreamReader, (self._options, self._view)
 
     def initialOffset(self) -> Offset:
-        """The open start, always the same: Spark asks twice and reads from its second answer."""
+        """Return the open start, always the same: Spark asks twice, and takes the second answer."""
         return StreamOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """That there is a limit; what it allows, `latestOffset` knows from the options."""
+        """Return that there is a limit; `latestOffset` knows from the options what it allows."""
         limits = self._limits()
         if limits.records is not None:
             return ReadMaxRows(limits.records)
         return ReadMaxBytes(limits.bytes or BYTES_DEFAULT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """From now on the stream ends: where, the next `latestOffset` decides.
+        """Have the stream end; the next `latestOffset` decides where.
 
-        Not here: a batch of an earlier run may have to be replayed first.
+        It is not decided here: a batch of an earlier run may have to be replayed first.
         """
         self._available_now = True
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
-        """Where the next batch ends; whatever is before `start` is finished and committed."""
+        """Return where the next batch ends; everything before `start` is finished and committed."""
         if start is not None and self._arrived:
             return start
         log = self._opened = self._open()
@@ -159,7 +159,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _parsed(self, offset: Offset) -> StreamOffset:
-        """An offset of Spark's, most often one that was just given to it."""
+        """Return an offset of Spark's, most often one that was just given to it."""
         for known, parsed in self._known:
             if known == offset:
                 return parsed
@@ -179,7 +179,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Limits(records=options.max_offsets_per_trigger, bytes=size, least=self._least())
 
     def _least(self) -> int:
-        """How many records a batch waits for: none at first, and not for longer than is said."""
+        """Return how many records a batch waits for: none at first, nor after the given delay."""
         options = self._options
         # An AvailableNow run has promised to reach its end, with how little ever is left.
         if options.min_offsets_per_trigger is None or self._fired is None or self._available_now:
@@ -202,7 +202,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._member
 
     def reportLatestOffset(self) -> Offset:
-        """The end of the log, for the query's progress, and what a listener wants to know."""
+        """Return the end of the log for the query's progress, with what a listener needs."""
         state, lost = self._log().refresh(), self._losses.records
         place = self._member.place if self._member is not None else None
         seen = state.lsn, self._end, place, lost
@@ -213,7 +213,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reported[1]
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """The tasks of a batch, also of one that an earlier run had planned."""
+        """Return the tasks of a batch, also of one that an earlier run planned."""
         log, begins, ends = self._log(), self._parsed(start), self._parsed(end)
         member = self._join(log, ends)
 
@@ -227,7 +227,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked_at = -1, {}  # it would keep alive a state that is replaced
         if member is None or self._announced:
             return tasks
-        # A first batch without a record tells who its query is, a later one what it reads.
+        # A first batch without records announces its query, a later one what the query reads.
         self._announced = bool(ends.positions)
         first, *others = tasks or [Task(())]
         return [announcing(first, member.place, ends.positions), *others]
@@ -235,28 +235,28 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wanted(
         self, state: StoreState, begins: StreamOffset, ends: StreamOffset
     ) -> list[TopicRanges]:
-        """What a batch reads, with what was found out of it when its end was looked for."""
+        """Return what a batch reads, with what the search for its end found out."""
         lsn, looked_at = self._looked_at
         known = looked_at if lsn == state.lsn else {}
         ranges = ranges_between(state, begins, ends, self._losses)
         return [each.known(known.get(each.topic.id)) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The records of one task."""
+        """Yield the records of one task."""
         task = announced(partition, self._options.url)
         return read_partition(self._options, task, self._view)
 
     def commit(self, end: Offset) -> None:
-        """Nothing: by then `latestOffset` has moved the group already."""
+        """Do nothing: `latestOffset` has moved the group already."""
 
     def stop(self) -> None:
-        """Give back the place in the group; Spark doesn't call this, but ends the process."""
+        """Leave the group. Spark ends the process without calling this."""
         if self._member is not None:
             self._member.leave()
             self._member = None
 
     def _log(self) -> CommitLog:
-        """The log of this trigger: in a bucket, to open it takes a client and two requests."""
+        """Return the log for this trigger: opening one in a bucket takes two requests."""
         return self._opened or self._open()
 
     def _open(self) -> CommitLog:

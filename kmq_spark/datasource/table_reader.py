@@ -42,7 +42,7 @@ TableTask = RowsTask | SegmentsTask | CommitsTask
 
 
 class KmqTableReader(DataSourceReader):
-    """Reads one table of the state that is there when the query is planned."""
+    """Reads one table of the store's state as it is when the query is planned."""
 
     def __init__(self, url: str, table: str, wanted: StructType) -> None:
         if wanted.simpleString() != table_spark_schema(table).simpleString():
@@ -53,7 +53,7 @@ class KmqTableReader(DataSourceReader):
         self._table = table
 
     def partitions(self) -> list[InputPartition]:
-        """The tasks of this read; Spark calls it once per load()."""
+        """Return the tasks of this read; Spark calls it once per load()."""
         log = open_log(self._url, read_only=True)
         return looking_again(log, lambda state: self._tasks(log, state))
 
@@ -70,7 +70,7 @@ class KmqTableReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one task; Spark makes a task of nothing out of an empty list."""
+        """Yield the rows of one task; Spark makes a task of nothing out of an empty list."""
         if not isinstance(partition, TableTask):
             return iter(())
         return partition.batches(self._url)

@@ -1,4 +1,4 @@
-"""What is said once per process, however often a stream comes past it."""
+"""Warnings that are logged once per process, however often a stream comes past them."""
 
 from __future__ import annotations
 

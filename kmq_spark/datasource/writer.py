@@ -1,12 +1,12 @@
-"""`write` and `writeStream` with format `kmq`: tasks stage, the driver commits once.
+"""`write` and `writeStream` with format `kmq`: tasks stage rows, the driver commits once.
 
-A streaming batch is committed under its target, its query's id and its number, so a replay of it
-(after a crash between our commit and Spark's) finds itself stored and does nothing. What failed
-tasks left behind, no commit names: it is invisible, and an abort has nothing to undo. An abort
-that deleted files could destroy a batch whose commit did succeed.
+A streaming batch is committed under its target, its query's id and its number. A replay (after a
+crash between kmq's commit and Spark's) finds the batch stored and does nothing. What failed tasks
+staged is named by no commit and so invisible: an abort has nothing to undo. An abort that deleted
+files could destroy a batch whose commit did succeed.
 
-The driver makes a writer, and commits, in a new process each time, and waits for it: what tasks
-need is loaded by tasks.
+For each batch the driver makes a writer, and commits, in a new process, and waits for it. So what
+only tasks need is imported by tasks.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class KmqBatchWriter(DataSourceArrowWriter):
             commit_written(log, _written(messages), self._sink.batch, also=self._sink.move)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing: staged files that no commit names are invisible."""
+        """Do nothing: staged files that no commit names are invisible."""
 
 
 class KmqStreamWriter(ArrowStreamWriter):
@@ -99,7 +99,7 @@ class KmqStreamWriter(ArrowStreamWriter):
             commit_written(log, written, self._sink.counted(query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing: the commit may have succeeded, and what no commit names is invisible."""
+        """Do nothing: the commit may have succeeded, and what no commit names is invisible."""
 
 
 def _task_context() -> TaskContext:
@@ -109,7 +109,7 @@ def _task_context() -> TaskContext:
 
 
 def _written(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
-    """What the tasks wrote; one that is missing would be lost without a word."""
+    """Return what the tasks wrote; a missing message is an error, else its rows would be lost."""
     written = [message for message in messages if isinstance(message, Written)]
     assert len(written) == len(messages), "Spark commits what all tasks have written"
     return written

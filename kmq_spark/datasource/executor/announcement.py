@@ -1,7 +1,7 @@
 """How a group learns the name of the query that reads it.
 
-Spark tells a source nothing of its query, but tells every task. So the first task of a run that
-has a group carries the query's place in it, and commits the name that it finds on its executor.
+Spark tells a source nothing of its query, but tells every task. So in a run with a group, the first
+task carries the query's place in the group, and commits the name that it finds on its executor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class AnnouncingTask(InputPartition):
-    """A task that tells the group first who reads it."""
+    """A task that first announces its query to the group."""
 
     task: InputPartition
     place: Place
@@ -37,7 +37,7 @@ def announcing(task: InputPartition, place: Place, positions: Positions) -> Anno
 
 
 def announced(partition: InputPartition, url: str) -> InputPartition:
-    """The task itself, once what it has to announce is made; an announcement stops no query."""
+    """Make the announcement of a task, and return the task; a failed one stops no query."""
     if not isinstance(partition, AnnouncingTask):
         return partition
     place = partition.place

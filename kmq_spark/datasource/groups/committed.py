@@ -32,7 +32,7 @@ _UNNAMED = "a streaming query before its first batch"
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a query in its group, for whoever speaks for it in another process."""
+    """The place of a query in its group, for another process that acts for the query."""
 
     group: str
     query: uuid.UUID
@@ -59,9 +59,9 @@ class QueryMember:
         self.place = Place(group, query, self._membership.generation)
 
     def advance(self, finished: StreamOffset) -> None:
-        """Commit a finished position, as far as it is further than the group is.
+        """Commit a finished position, unless the group is further already.
 
-        FencedError also where nothing is to be committed: who lost its place reads no further.
+        FencedError also where nothing is to be committed: a query that lost its place stops.
         """
         known = self._log.state.groups.get(self.place.group) or Group()
         if known.generation > self.place.generation:
@@ -69,7 +69,7 @@ class QueryMember:
         advance_group(self._log, self.place, finished)
 
     def leave(self) -> None:
-        """Make room for the next query."""
+        """Leave the group, for the next query."""
         self._membership.leave()
 
 
@@ -100,7 +100,7 @@ def _refusal(state: StoreState, group: str, holder: str, name: str, *, own: bool
     if known is not None and known.plan.members:
         who, since = "consumers", ""
     else:
-        who = known.client if known else "somebody"
+        who = known.client if known else "another process"
         since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
     return FencedError(
         f"group {group} is in use{since} by {who} ({holder}): {_advice(who, name, own=own)}",
@@ -137,7 +137,7 @@ def _may_be_itself(holder: str, name: str) -> bool:
 def advance_group(
     log: CommitLog, place: Place, finished: StreamOffset, *, durable: bool = False
 ) -> None:
-    """Commit a finished position as the group's, where it is further than the group is.
+    """Commit a finished position for the group, unless the group is further already.
 
     Not waited for by default: a checkpoint is its query's own memory, and the next look syncs it.
     FencedError when the place is another one's by now.
@@ -162,7 +162,7 @@ def _taken_over(log: CommitLog, place: Place) -> FencedError:
 
 
 def announce(log: CommitLog, place: Place, name: str, topics: Mapping[str, Iterable[int]]) -> None:
-    """Have everybody see which query reads these partitions; FencedError when it doesn't."""
+    """Announce which query reads these partitions; FencedError when it lost its place."""
     known = log.refresh().groups[place.group]
     client = f"{name}, {known.client.rpartition(', ')[2]}"
     assignment = {topic: sorted(partitions) for topic, partitions in topics.items()}
@@ -173,7 +173,7 @@ def announce(log: CommitLog, place: Place, name: str, topics: Mapping[str, Itera
 def forward_entries(
     state: StoreState, place: Place, finished: StreamOffset
 ) -> tuple[GroupOffsetsEntry, ...]:
-    """What brings a group to a finished position, where that is further than it is."""
+    """Return the entries that move a group forward to a finished position."""
     committed = state.group_offsets(place.group)
     entries = []
     for name, topic_id in (finished.ids or {}).items():

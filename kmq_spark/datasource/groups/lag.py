@@ -47,7 +47,7 @@ def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> La
 def sources_of(
     progress: Any, storage_options: Mapping[str, Any] | None = None
 ) -> list[SourceProgress]:
-    """The kmq sources in the progress of a query."""
+    """Return the kmq sources in the progress of a query."""
     sources: Iterable[Any] = () if progress is None else progress.sources
     found = (
         source_of_progress(each.endOffset, each.latestOffset, storage_options) for each in sources
@@ -61,7 +61,7 @@ def _lag_of(source: SourceProgress) -> Lags:
 
 
 def looked_at(source: SourceProgress, look: Callable[[StoreState], _Seen]) -> _Seen | None:
-    """What is seen in the source's store as it is now, where it can be opened from here."""
+    """Return what `look` sees in the source's present store, if it can be opened from here."""
     if source.url is None:
         return None
     try:
@@ -71,7 +71,7 @@ def looked_at(source: SourceProgress, look: Callable[[StoreState], _Seen]) -> _S
 
 
 def ends_of(state: StoreState, covered: StreamOffset) -> StreamOffset:
-    """Where the partitions of an offset end now; topics that are gone have no end."""
+    """Return where the partitions of an offset end now; deleted topics have no end."""
     topics = {name: state.topic_by_id(i.bytes) for name, i in (covered.ids or {}).items()}
     live = {name: topic for name, topic in topics.items() if topic is not None}
     return StreamOffset(

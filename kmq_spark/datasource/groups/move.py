@@ -21,7 +21,7 @@ OPTION = "groupOffsets"
 
 
 def move_option(state: StoreState, place: Place, finished: StreamOffset) -> str:
-    """The option's text: what a member commits when everything before a position is done."""
+    """Return the option's text: what a member commits when all before a position is finished."""
     from kmq_spark.datasource.groups.committed import forward_entries  # no write needs it
 
     moves = {
@@ -33,7 +33,7 @@ def move_option(state: StoreState, place: Place, finished: StreamOffset) -> str:
 
 
 def parse_move(given: Mapping[str, str]) -> tuple[GroupOffsetsEntry, ...]:
-    """The entries of a group's move, none without the option; InvalidRequestError."""
+    """Return the entries that move a group; none without the option."""
     text = given.get(OPTION.lower())
     if text is None:
         return ()

@@ -1,7 +1,7 @@
-"""What a stream tells through its query's progress, and how a listener reads it there.
+"""What a stream tells through its query's progress, and how a listener reads it.
 
-Spark has no metrics for sources in Python. But `latestOffset` of a source's progress is made by
-the source for no other use, so its own entry, `"#kmq"`, has what a driver wants to know.
+Spark has no metrics for sources in Python. But it uses the `latestOffset` of a source's progress
+for nothing else, so the source's own entry there, `"#kmq"`, has what a driver wants to know.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kmq_spark.datasource.store_url import StoreUrl
 def latest_of_progress(
     ends: StreamOffset, end: StreamOffset, *, url: str, place: Place | None, lost: int
 ) -> dict[str, Any]:
-    """The end of the log as an offset in the progress of a query that has read up to `end`."""
+    """Return the end of the log as an offset for the progress of a query that is at `end`."""
     data = ends.to_json()
     facts = {"behind": _behind(end, ends), "lost": lost, "store": url}
     if place is not None:
@@ -34,7 +34,7 @@ def latest_of_progress(
 
 
 def records_behind(finished: StreamOffset, ends: StreamOffset) -> dict[str, dict[int, int]]:
-    """How many records each partition has behind a position; of a recreated topic all."""
+    """Return how many records each partition is behind; of a topic made again, all of them."""
     lags = {}
     for name, by_partition in ends.positions.items():
         same = (finished.ids or {}).get(name) == (ends.ids or {}).get(name)
@@ -77,9 +77,9 @@ class SourceProgress:
 def source_of_progress(
     end: str | None, latest: str | None, storage_options: Mapping[str, Any] | None
 ) -> SourceProgress | None:
-    """The source of two offsets of a progress; None when they are not of kmq.
+    """Return the source of two offsets of a progress; None when they are not of kmq.
 
-    A progress doesn't tell how the client of a bucket gets in: that is given here.
+    A progress doesn't have the options of a bucket's client: they are given here.
     """
     finished, ends = _own(end), _own(latest)
     if finished is None:

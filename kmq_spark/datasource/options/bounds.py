@@ -1,7 +1,7 @@
-"""Where a read begins and ends, as options say it: by word, by offset or by time.
+"""Where a read begins and ends: by word, by offset or by time.
 
-The forms are those of Spark's Kafka source, and a topic may give a point for all partitions that
-it doesn't name: `{"orders": {"0": 23, "*": -2}}`.
+The forms are those of Spark's Kafka source. In addition, a topic may give a point for all
+partitions that it doesn't name: `{"orders": {"0": 23, "*": -2}}`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TIMES = (
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """Where a read begins or ends: the same for all partitions, or a point for each of them."""
+    """Where a read begins or ends: one point for all partitions, or a point for each."""
 
     #: The option that says so.
     option: str
@@ -54,7 +54,7 @@ class Bound:
 
     @property
     def by_time(self) -> bool:
-        """Whether it takes a look at the records to know the offsets."""
+        """Whether the records must be looked at to know its offsets."""
         points = [*self.rest.values(), *chain(*(each.values() for each in self.named.values()))]
         return self.instant is not None or any(isinstance(point, Instant) for point in points)
 
@@ -67,17 +67,17 @@ class Bound:
 
 
 def parse_starting(given: Given) -> Bound | None:
-    """Where a read begins: the first that is given by Kafka's precedence; others are not read."""
+    """Return where a read begins: the option that comes first in Kafka's precedence."""
     return _parse_first("starting", given, (EARLIEST, LATEST, GROUP))
 
 
 def parse_ending(given: Given) -> Bound | None:
-    """Where a read ends, as `parse_starting`."""
+    """Return where a read ends, as `parse_starting` does."""
     return _parse_first("ending", given, (LATEST,))
 
 
 def check_fit(starting: Bound | None, ending: Bound | None) -> None:
-    """InvalidRequestError for two bounds that can't fit each other, whatever the store holds."""
+    """InvalidRequestError for two bounds that can't fit, whatever the store holds."""
     if starting is None or ending is None:
         return
     for topic in sorted(starting.named.keys() & ending.named.keys()):
@@ -99,7 +99,7 @@ def check_fit(starting: Bound | None, ending: Bound | None) -> None:
 def beyond(
     starting: Bound, ending: Bound, where: tuple[str, int], offsets: tuple[int, int]
 ) -> InvalidRequestError:
-    """The error of a partition whose start is behind its end."""
+    """Return the error for a partition whose start is behind its end."""
     (topic, partition), (start, end) = where, offsets
     return InvalidRequestError(
         f"{topic}-{partition}: {starting.option} {start} is beyond {ending.option} {end}",

@@ -26,13 +26,13 @@ _STEP = re.compile(r"([0-9]+)([a-z]+)")
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A point in time in UTC microseconds, or so many before the moment a read is planned."""
+    """A point in time in UTC microseconds, or relative to the moment when a read is planned."""
 
     microseconds: int
     before_now: bool = False
 
     def at(self, now: int) -> int:
-        """The point in UTC microseconds, when now is that."""
+        """Return the point in UTC microseconds for this `now`."""
         return now - self.microseconds if self.before_now else self.microseconds
 
 

@@ -1,4 +1,4 @@
-"""Which options there are, and what replaces others: Kafka's own, a catalog's, misspelt ones."""
+"""The known options, and what to use in place of others: Kafka's, a catalog's, misspelt ones."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ _INSTEAD = {
 def refuse_unknown(
     given: Iterable[str], known: Iterable[str], other_side: Iterable[str], use: str
 ) -> None:
-    """InvalidRequestError for a name that a read or a write (`use`) doesn't know."""
+    """InvalidRequestError for an option that a read or a write (`use`) doesn't have."""
     known_names = {name.lower(): name for name in known}
     other_names = {name.lower(): name for name in other_side}
     for name in given:

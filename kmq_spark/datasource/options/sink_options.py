@@ -20,7 +20,7 @@ _CHECKPOINT, _QUERY = "checkpointlocation", "queryname"
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """What a write was asked for."""
+    """The options of a write."""
 
     url: str
     #: A queue's own log is one, too.
@@ -34,7 +34,7 @@ class SinkOptions:
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options of a write, or InvalidRequestError that names option, value and expectation."""
+    """Return the options of a write; InvalidRequestError names option, value and expectation."""
     given = {name.lower(): value for name, value in options.items()}
     given.pop(_QUERY, None)
     checkpoint = given.pop(_CHECKPOINT, None)
@@ -50,7 +50,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
 
 
 def _target(given: Mapping[str, str]) -> str | None:
-    """The topic that is written to, a queue's own log among them; None: rows name theirs."""
+    """Return the topic to write to, or a queue's own log; None when rows name their topics."""
     topic, queue = values.name(given, "topic", "topic"), values.name(given, "queue", "queue")
     if topic is not None and queue is not None:
         raise InvalidRequestError(

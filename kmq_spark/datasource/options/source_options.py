@@ -1,9 +1,9 @@
 """The options of a read: parsed once, on the driver, before anything is opened.
 
-Spark hands them over as text under lower-cased names. Names and forms are those of Spark's Kafka
-source, so that `kafka` becomes `kmq`; whatever is not known is refused with a hint. Spark doesn't
-tell at load() whether a read is a batch or a stream: what is wrong for one of them only is found
-by `check_stream` and `warn_of_stream_options`, when it starts.
+Spark hands options over as text under lower-case names. Names and forms are those of Spark's Kafka
+source, so that `kafka` becomes `kmq`; an unknown option is refused with a hint. At load() Spark
+doesn't tell whether a read is a batch or a stream. So what is wrong for one of the two only is
+found by `check_stream` and `warn_of_stream_options`, when it starts.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAX_TRIGGER_DELAY = 15 * 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What a read was asked for; None where an option has a default that depends on its use."""
+    """The options of a read; None where the default depends on the use."""
 
     url: str
     subscription: Subscription
@@ -75,7 +75,7 @@ class SourceOptions:
 
 
 def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
-    """The options of a read, or InvalidRequestError that names option, value and expectation."""
+    """Return the options of a read; InvalidRequestError names option, value and expectation."""
     given = {name.lower(): value for name, value in options.items()}
     refuse_unknown(given, SOURCE_OPTIONS, SINK_OPTIONS, "read")
     table = values.choice(given, "table", TABLES)
@@ -116,7 +116,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def _archive(given: Mapping[str, str]) -> str | None:
-    """Where the archive is, with the store's way into a bucket where it is in such a one, too."""
+    """Return where the archive is, with the store's client options if these apply there."""
     if "archive" not in given:
         return None
     if "queues" in given:
@@ -136,7 +136,7 @@ def _triggers(given: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def check_stream(options: SourceOptions) -> None:
-    """InvalidRequestError for what a batch may ask for and a stream may not."""
+    """InvalidRequestError for options that only a batch read takes."""
     if options.table is not None:
         raise InvalidRequestError(
             "option 'table' is for batch reads: the store's state is no stream", option="table"
@@ -149,7 +149,7 @@ def check_stream(options: SourceOptions) -> None:
 
 
 def warn_of_stream_options(options: Mapping[str, str]) -> None:
-    """Log which of the options mean nothing to a batch read."""
+    """Log which of the options have no effect on a batch read."""
     given = {name.lower() for name in options}
     for option in STREAM_OPTIONS:
         if option.lower() in given:

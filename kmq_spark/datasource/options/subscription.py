@@ -51,7 +51,7 @@ class Subscription:
 
 
 def parse_subscription(given: Mapping[str, str]) -> Subscription:
-    """The one way that was chosen, or InvalidRequestError for none and for several."""
+    """Return the one way that was chosen; InvalidRequestError for none and for several."""
     ways = [way for way in _WAYS if way.lower() in given]
     if len(ways) != 1:
         found = f"given were {' and '.join(ways)}" if ways else "none was given"

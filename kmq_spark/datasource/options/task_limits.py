@@ -1,4 +1,4 @@
-"""Into how many tasks a read was asked to be cut."""
+"""The limits that a read gives for its tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class TaskLimits:
-    """What a read was asked for about its tasks; None where it was not."""
+    """The limits of a read's tasks; None for those not given."""
 
     min_partitions: int | None = None
     max_records: int | None = None

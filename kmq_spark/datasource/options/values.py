@@ -125,7 +125,7 @@ def checked_name(option: str, kind: str, text: str) -> str:
 
 
 def columns(given: Given, option: str) -> tuple[str, ...] | None:
-    """Names with commas between them, or in a JSON array, each once, in the order given.
+    """Names separated by commas, or a JSON array of them, each once, in the order given.
 
     None when not given.
     """
@@ -139,9 +139,9 @@ def columns(given: Given, option: str) -> tuple[str, ...] | None:
 
 
 def queues(given: Given, option: str) -> WantedQueues | None:
-    """Names of queues, and beginnings of names, which end with a star; None when not given.
+    """Names of queues, and beginnings of names that end with a star; None when not given.
 
-    With commas between them; in a JSON array each is a name as it stands, or in base64.
+    They are separated by commas. In a JSON array each is a name as it stands, or in base64.
     """
     text = given.get(option.lower())
     if text is None:
@@ -162,7 +162,7 @@ def queues(given: Given, option: str) -> WantedQueues | None:
 
 
 def _queue_name(element: Any) -> bytes:
-    """The name of a queue that an element of a JSON array says; nothing where it says none."""
+    """Return the name of a queue in an element of a JSON array; nothing where there is none."""
     if isinstance(element, str):
         return utf8(element)
     if isinstance(element, dict) and list(element) == ["base64"]:
@@ -172,7 +172,7 @@ def _queue_name(element: Any) -> bytes:
 
 
 def utf8(text: str) -> bytes:
-    """A text in UTF-8; nothing where it has half a character, which nothing can be named by."""
+    """Return a text as UTF-8; nothing for half a surrogate pair, which no name has."""
     with suppress(UnicodeEncodeError):
         return text.encode()
     return b""
@@ -226,7 +226,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def store_url(given: Given) -> str:
-    """Where the store is; a relative path is fixed here, an executor may run elsewhere."""
+    """Return where the store is; a relative path is resolved here: executors run elsewhere."""
     path, store = given.get("path"), given.get("store")
     if path and store and path != store:
         refuse("store", store, f"the same place as 'path' ({path!r}), or only one of the two")

@@ -180,8 +180,10 @@ def ends_of_deleted(
 
 
 def known_to_group(state: StoreState, group: str | None) -> set[bytes]:
-    """The ids of the topics in which a group goes on, wherever others begin: those that it has read
-    before, also when they were made again since."""
+    """Return the ids of topics in which a group continues, wherever others begin.
+
+    These are the topics that it has read before, also when they were made again since.
+    """
     if group is None:
         return set()
     again = (state.find_topic(name) for name in state.gone.left_by(group))
@@ -295,7 +297,7 @@ def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
 
 
 def check_whole(state: StoreState, coverage: Coverage) -> None:
-    """A log whose end is damaged must not pass for one that is only shorter."""
+    """Raise the error of a log whose end is damaged: it must not pass for a shorter one."""
     for topic, partitions in coverage.partitions.items():
         parts = coverage.topics[topic].parts
         for partition in partitions:

@@ -1,4 +1,4 @@
-"""Records that should be read and are gone: an error, or a warning with failOnDataLoss=false."""
+"""Records that a read should have and that are gone: an error, or a warning on request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMED_MAX = 20
 
 
 class Losses:
-    """What one read found missing so far: each loss is reported, and its records count once."""
+    """What one read found missing so far; each loss is reported, and its records count once."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
@@ -32,7 +32,7 @@ class Losses:
     def report(
         self, message: str, topic_id: uuid.UUID, lost: Iterable[OffsetRange], **facts: object
     ) -> None:
-        """Raise DataLossError, or count what is lost, log the words and let the read go on."""
+        """Raise DataLossError; with failOnDataLoss=false count and log the loss instead."""
         if self._fail:
             raise DataLossError(
                 f"{message}; set failOnDataLoss=false to go on with what is there", **facts
@@ -63,7 +63,7 @@ class Losses:
         self.report(message, topic_id, lost or (), topic=name)
 
     def report_left_out(self, name: str, topic_id: uuid.UUID, offsets: Mapping[int, int]) -> None:
-        """Report partitions that a query was reading, and does not by its options now."""
+        """Report partitions that a query was reading, and that its options leave out now."""
         places = named([f"{name}-{p} at {offset}" for p, offset in offsets.items()])
         self.report(
             f"{places}: this query was reading there, and its options leave that out now; it goes "
@@ -89,7 +89,7 @@ def unread(topic: str, begins: Mapping[int, int], ends: Mapping[int, int]) -> li
 def deletion(
     state: StoreState, name: str, topic_id: uuid.UUID, lost: list[OffsetRange] | None
 ) -> str:
-    """What to tell of a topic that is gone, with what went unread; None: nobody knows that."""
+    """Return the text about a deleted topic, with what went unread (None: unknown)."""
     again = " and made again" if state.find_topic(name) else ""
     told = "how much of it went unread is not known (or this is another store than it was in)"
     if lost is not None:
@@ -127,9 +127,9 @@ def readable_parts(
 
 
 def readable(wanted: TopicRange, losses: Losses, history: History | None) -> TopicRange:
-    """The part of a range that the log holds; what it doesn't is reported as lost.
+    """Return the part of a range that the log holds, and report the rest as lost.
 
-    What an archive has of it was taken out before; it is named only.
+    What an archive has of it was taken out before, and is only mentioned.
     """
     offsets = wanted.offsets
     part = wanted.topic.partition(offsets.partition)

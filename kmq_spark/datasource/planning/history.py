@@ -1,8 +1,8 @@
 """What is older than the log: the part of a read that the archive of a store has.
 
-From the log comes what the log holds, from the archive what is below its start. The state is
-looked at first, the archive's files later: what was trimmed by then is in them, since a trim
-follows the archive's group (docs/design/archive.md).
+The log gives what it holds, the archive what is below the log's start. The state is looked at
+first, the archive's files later. So what was trimmed by then is in the files, since a trim follows
+the archive's group (docs/design/archive.md).
 """
 
 from __future__ import annotations
@@ -52,8 +52,11 @@ class History:
     _times: dict[tuple[bytes, int], Mapping[int, int]] = field(default_factory=dict, repr=False)
 
     def low(self, topic: Topic, number: int) -> int:
-        """The first offset of a partition that the archive or the log holds, or that the archive
-        began with: without its group, it doesn't tell what it holds."""
+        """Return the first offset of a partition that the archive or the log holds.
+
+        Without its group, an archive doesn't tell what it holds: then it is where the archive
+        began.
+        """
         first, end = self._archived(topic, number)
         start = topic.partition(number).first
         return min(first, start) if first < end or self._has(topic) else start
@@ -64,9 +67,9 @@ class History:
         return max(min(end, topic.partition(number).first), self.low(topic, number))
 
     def cut(self, wanted: TopicRange) -> tuple[OffsetRange, OffsetRange, OffsetRange] | None:
-        """What of a range nobody has, what the archive has, and the rest, in this order.
+        """Split a range: what nobody has, what the archive has, and the rest, in this order.
 
-        None for a range that begins behind the archive: it is the log's as a whole.
+        None for a range that begins behind the archive: all of it is the log's.
         """
         topic, place = wanted.topic, wanted.offsets
         low, border = self.low(topic, place.partition), self.border(topic, place.partition)
@@ -101,7 +104,7 @@ class History:
         return sum(each.bytes for each in files) // max(sum(each.rows for each in files), 1)
 
     def told(self, topic: Topic, number: int) -> str:
-        """What a message adds on the archive after what the log holds."""
+        """Return what a message says about the archive after what the log holds."""
         low, border = self.low(topic, number), self.border(topic, number)
         if low < border:
             return f", the archive {low} to {border}"
@@ -152,8 +155,10 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
 
 
 def _in_calendar(microseconds: int) -> datetime | None:
-    """The instant as a day that files can hold, which is the first one for any before it; None for
-    an instant after the last day."""
+    """Return the instant as files can hold it; None for one after the last day of the calendar.
+
+    An instant before the first day becomes the first day.
+    """
     try:
         return to_datetime(max(microseconds, _FIRST_DAY))
     except OverflowError:

@@ -47,7 +47,7 @@ def held(
 
 
 def _report_holes(archived: ArchivedRange, losses: Losses) -> None:
-    """Report what the archiver was told to do without (`fail_on_data_loss=False`)."""
+    """Report what the archiver passed over with `fail_on_data_loss=False`."""
     place = OffsetRange(archived.topic, archived.partition, archived.start, archived.end)
     for start, end in archived.lost:
         losses.report(

@@ -1,7 +1,7 @@
-"""Spark's plan of a micro-batch, on disk before the batch is stored: Spark itself syncs nothing.
+"""Spark's plan of a micro-batch, made durable before the batch is stored: Spark syncs nothing.
 
-A stored batch is known by its query and its number. Should a power cut take the plan of it, or the
-query's id, other records would be planned under that number, and pass for a replay.
+A stored batch is known by its query and its number. If a power cut took its plan, or the query's
+id, other records would be planned under that number, and be taken for a replay.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from kmq_storage.objects.file_io import sync_file_system
 
 
 def sync_checkpoint(location: str) -> None:
-    """Return when all that a checkpoint has so far survives a power cut.
+    """Return when everything that a checkpoint has so far survives a power cut.
 
-    One that is not in a folder here (but in HDFS, or a bucket) needs nothing.
+    A checkpoint that is in no local folder (but in HDFS, or a bucket) needs nothing.
     """
     folder = location.removeprefix("file://").removeprefix("file:")
     if os.path.isdir(folder):

@@ -1,6 +1,6 @@
-"""The columns that a write takes: checked on the driver, before any task starts.
+"""The columns of a write: checked on the driver, before any task starts.
 
-What is wrong is said in the words of Spark's Kafka sink, and then what to do.
+Errors use the words of Spark's Kafka sink, and then say what to do.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def check_transport(schema: StructType) -> None:
 
 
 def unused_columns(topic: str) -> tuple[str, ...]:
-    """Columns that say what is settled where an option has chosen the topic, or the queue."""
+    """Return columns without a use, since an option has chosen the topic or the queue."""
     return ("topic",) if queue_of_log(topic) is None else ("topic", "partition")
 
 

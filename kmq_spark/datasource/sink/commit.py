@@ -5,7 +5,8 @@
   when it is bound, with everything in it.
 - Each row that a task wrote is named by the commit once; those of a partition in the order of
   the tasks.
-- Who is told that a batch is stored may forget it: it is on disk, whoever committed it.
+- A query that is told that a batch is stored may forget it: the batch is on disk, whichever
+  process committed it.
 
 What breaks when stands in docs/design/spark-sink.md.
 """
@@ -55,7 +56,7 @@ def commit_written(
 
 
 def _wait_for(log: CommitLog, lsn: int) -> None:
-    """Return when a commit is on disk: whoever wrote it may have died before that."""
+    """Return when a commit is on disk: the process that wrote it may have died before that."""
     with suppress(OffsetOutOfRangeError):  # one that was collected was there
         log.sync(log.written_commit(lsn))
 

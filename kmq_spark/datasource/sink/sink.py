@@ -31,7 +31,7 @@ _ROUTED = bytes(16)
 
 
 class Definition(NamedTuple):
-    """What a task has to know of a topic: of thousands this is unpickled at once."""
+    """What a task needs to know of a topic, unpickled for thousands of topics at once."""
 
     id: bytes
     partitions: int

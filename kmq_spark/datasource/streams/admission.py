@@ -83,7 +83,7 @@ def admit(backlogs: Numbers, limit: int) -> Numbers:
     if int(backlogs.sum()) <= limit:
         return backlogs
     taken, large = np.ones(len(backlogs), np.int64), np.arange(len(backlogs))
-    # Whoever's share is below one record gets one; that shrinks the shares of the others.
+    # A partition whose share is below one record gets one, from the shares of the others.
     while True:
         sizes = backlogs[large]
         rest, total = limit - (len(backlogs) - len(large)), int(sizes.sum())
@@ -95,7 +95,7 @@ def admit(backlogs: Numbers, limit: int) -> Numbers:
 
 
 def _largest_remainders(sizes: Numbers, share: Numbers, rest: int) -> Numbers:
-    """The shares, rounded down, with what is left of `rest` given to those who lost most."""
+    """Round the shares down, and give what is left of `rest` to those that lost most."""
     total = int(sizes.sum())
     # Products that need more than 64 bits wrap alike, and the remainders fit again.
     remainders = sizes * np.int64(rest) - share * np.int64(total)

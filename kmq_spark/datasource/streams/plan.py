@@ -140,7 +140,7 @@ def _report_deleted(
 
 
 def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) -> None:
-    """An AvailableNow run can't reach its end without a topic, whatever failOnDataLoss says."""
+    """DataLossError when an AvailableNow run can't reach its end, whatever failOnDataLoss is."""
     for name, topic_id in (final.ids or {}).items():
         if state.topic_by_id(topic_id.bytes) is None:
             lost = unread(name, start.positions.get(name, {}), final.positions[name])

@@ -1,4 +1,4 @@
-"""What is still done when Spark ends the process of a source: by SIGTERM, and without a call."""
+"""What is still done when Spark ends the process of a source: by SIGTERM, without a call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _PATIENCE = 5.0
 
 
 def at_termination(act: Callable[[], object]) -> None:
-    """Have this called before SIGTERM ends this process, where nobody else has a use for it.
+    """Have this called before SIGTERM ends this process, unless the signal has another handler.
 
-    By a thread, since the one that is interrupted may hold any lock.
+    It runs in a thread: the interrupted thread may hold any lock.
     """
     if threading.current_thread() is not threading.main_thread():
         return
