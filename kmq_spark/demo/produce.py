@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, required=True, help="flights per second")
     parser.add_argument("--limit", type=int, help="stop after so many flights of the year")
     options = parser.parse_args(arguments)
-    # Ctrl-C reaches the whole process group; whoever started this process decides what it means.
+    # Ctrl-C reaches the whole process group; the parent process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     table = flights.read_flights(options.limit)
     data = messages.encode(table, key=table["carrier"])

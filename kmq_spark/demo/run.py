@@ -191,7 +191,7 @@ def _cancellable() -> Iterator[None]:
 
 
 def _cancel(*_details: object) -> NoReturn:
-    # Whoever is interrupted below (Spark's bridge to Java above all) complains at length.
+    # What is interrupted below (Spark's bridge to Java above all) complains at length.
     logging.disable()
     warnings.simplefilter("ignore")
     raise KeyboardInterrupt

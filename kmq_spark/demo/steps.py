@@ -1,4 +1,4 @@
-"""What the demo needs of whoever computes the delays: Spark, or plain Python."""
+"""What the demo needs to compute the delays: with Spark, or in plain Python."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLIGHTS, DELAYS, GROUP = "flights", "delays", "delays"
 class Steps(Protocol):
     """The second and the third step of the demo."""
 
-    #: Whom to name as the one who did it.
+    #: What the report names as having computed them.
     name: str
 
     def start(self) -> None:

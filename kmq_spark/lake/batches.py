@@ -21,7 +21,7 @@ def batch_folder(record: ArchiveRecord, number: int) -> str:
 
 
 def finish_batch(place: ArchivePlace, folder: str, is_empty: Callable[[], bool]) -> None:
-    """Mark a batch as whole; IllegalStateError when readers wouldn't find it."""
+    """Mark a batch as whole; IllegalStateError when readers would not find it."""
     place.folder(folder).publish(_MARK, [folder.encode()], sync=True)
     system, root = place.file_system()
     found = system.find(f"{root}/{folder}")
@@ -33,10 +33,10 @@ def finish_batch(place: ArchivePlace, folder: str, is_empty: Callable[[], bool])
 
 
 def whole_batches(place: ArchivePlace) -> list[str]:
-    """The Parquet files of all batches, below the archive, oldest batch first.
+    """Return the Parquet files of all batches, below the archive, oldest batch first.
 
-    IllegalStateError when there are none, or when one that later ones follow isn't whole: the job
-    begins a batch after the one before it was written to its end.
+    IllegalStateError when there are none, or when a batch isn't whole that others follow: the job
+    begins a batch only when the one before it is written to its end.
     """
     system, root = place.file_system()
     folders = sorted(
@@ -57,7 +57,7 @@ def whole_batches(place: ArchivePlace) -> list[str]:
 
 
 def no_files(place: ArchivePlace) -> IllegalStateError:
-    """What a reader is told where records were archived and the files are gone."""
+    """Return the error for an archive whose records' files are gone."""
     return IllegalStateError(
         f"archive {place.url} has none of the records that its group says are archived (no whole "
         "batch, no table); bring back its files, or read without archive"

@@ -1,7 +1,7 @@
 """The files of an archive and what they can hold: from Delta's log, or from Parquet's footers.
 
-Statistics decide whether a read has to open a file. They may be missing or wide, never wrong:
-rows are chosen by their own columns.
+Statistics decide whether a read has to open a file. They may be missing or too wide, but never
+wrong: rows are chosen by their own columns.
 """
 
 from __future__ import annotations
@@ -101,16 +101,19 @@ def opened(place: ArchivePlace, name: str) -> Iterator[ParquetFile]:
 
 
 def archived_files(place: ArchivePlace, record: ArchiveRecord) -> list[ArchivedFile]:
-    """All files of the archive as it is now, by offset.
+    """Return all files of the archive as it is now, by offset.
 
-    Who asks knows of records that were archived: IllegalStateError when there is nothing.
+    The caller knows that records were archived: IllegalStateError when there are no files.
     """
     found = _delta_files(place, record) if record.format == DELTA else _parquet_files(place, record)
     return sorted(found, key=lambda each: (each.offsets or (0, 0), each.path))
 
 
 def check_readable(place: ArchivePlace) -> None:
-    """InvalidRequestError for a Delta table that can't be read by its files; none is one, too."""
+    """InvalidRequestError for a Delta table that can't be read by its files alone.
+
+    A place without a table is readable, too.
+    """
     table = _delta_table(place)
     if table is not None:
         _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
@@ -221,9 +224,10 @@ def _held(
 
 @lru_cache(maxsize=4_096)
 def record_weight(place: ArchivePlace, name: str) -> int:
-    """The bytes that a record of a file takes in memory, as its first ones do; 0 for no records.
+    """Return the bytes that a record of a file takes in memory, judged by its first ones.
 
-    The file's size says little: what is alike all over it takes nearly nothing there.
+    0 for a file without records. Its size says little: a column that is alike everywhere takes
+    nearly nothing in it.
     """
     with opened(place, name) as file:
         batches = file.iter_batches(_sample_rows(file.metadata))

@@ -1,4 +1,4 @@
-"""Where an archive is, for those who read its files: a folder, or a prefix in a bucket."""
+"""Where an archive is, for readers of its files: a folder, or a prefix in a bucket."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fixed(path: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True)
 class ArchivePlace:
-    """A place, and what the client of its bucket is told beside the environment."""
+    """The place of an archive, with the options of its bucket's client."""
 
     url: str
     storage_options: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
@@ -39,8 +39,10 @@ class ArchivePlace:
         return open_files(f"{self.url}/{name}", storage_options=self.storage_options)
 
     def sync(self) -> None:
-        """Return when what Spark wrote to this folder survives a power cut: it syncs nothing, and
-        a bucket needs nothing."""
+        """Return when what Spark wrote to this folder survives a power cut.
+
+        Spark syncs nothing, so this does. A bucket needs nothing.
+        """
         if "://" not in self.url:
             sync_file_system(self.url)
 

@@ -30,7 +30,7 @@ DELTA, PARQUET = "delta", "parquet"
 
 @dataclass(frozen=True, kw_only=True)
 class ArchiveRecord:
-    """An archive: whose it is, what it holds, and where it began."""
+    """An archive: which store it is of, what it holds, and where it began."""
 
     store_id: str
     #: delta or parquet.
@@ -61,7 +61,7 @@ class ArchiveRecord:
         return self.starts.get(topic_id.hex, {}).get(partition, 0)
 
     def lost(self, topic_id: uuid.UUID, partition: int, start: int, end: int) -> list[Span]:
-        """What of these offsets the archive never had; start is included, end is not."""
+        """Return which of these offsets the archive never had; start is included, end is not."""
         known = self.holes.get(topic_id.hex, {}).get(partition, ())
         inside = ((max(low, start), min(high, end)) for low, high in known)
         return [(low, high) for low, high in inside if low < high]
@@ -92,12 +92,12 @@ class ArchiveRecords:
         self.files = place.folder(FOLDER)
 
     def newest(self) -> ArchiveRecord | None:
-        """What the archive says now; None for a place that holds no archive."""
+        """Return the newest record; None for a place that holds no archive."""
         numbers = self._numbers()
         return _decoded(self.files.read(_name(numbers[-1])), self.files.url) if numbers else None
 
     def add(self, record: ArchiveRecord) -> None:
-        """Publish a later record; ConflictError when somebody else just did."""
+        """Publish a later record; ConflictError when another job just did."""
         number = (self._numbers() or [0])[-1] + 1
         body = json.dumps(_encoded(record), indent=2, sort_keys=True)
         if not self._publish(_name(number), body.encode()):
@@ -115,7 +115,7 @@ class ArchiveRecords:
             return self.files.publish(name, [body], sync=True)  # as one job may where none is
 
     def has_checkpoint(self, record: ArchiveRecord) -> bool:
-        """Whether the job's memory of its batches is there."""
+        """Whether the checkpoint of the job is there."""
         return bool(self.files.list(f"{record.checkpoint}/offsets"))
 
     def _numbers(self) -> list[int]:

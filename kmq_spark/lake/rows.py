@@ -1,4 +1,4 @@
-"""Rows out of the Parquet files of an archive: of a file, a record batch at a time is in memory.
+"""Rows from the Parquet files of an archive: one record batch of a file is in memory at a time.
 
 A row group may be very large: Spark makes them of 128 MiB, packed. So none is decoded as a whole.
 """
@@ -28,9 +28,10 @@ def rows_of(
     where: Callable[[ArchivedFile], bool],
     which: Callable[[pa.RecordBatch], pa.BooleanArray],
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted rows of a file, with the columns of a schema; what the file lacks is null.
+    """Yield the wanted rows of a file, with the columns of a schema; missing columns are null.
 
-    `where` says which row groups may hold such, `which` says it of each row, by its place and time.
+    `where` says which row groups may hold such rows; `which` decides for each row, by its place and
+    time.
     """
     chosen_by = _chosen_by(record)
     with opened(place, file.path) as parquet:

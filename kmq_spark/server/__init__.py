@@ -1,6 +1,6 @@
-"""`kmq serve`: a window on a store for people and for monitoring; the data never need it.
+"""`kmq serve`: shows a store to people and to monitoring; the data never need it.
 
-Read `answers` for what is asked for and answered; `page` and `metrics` say how it looks, `view`
-comes to the store, and `listening` is the edge to the network. It only reads, and shows no
-record's content.
+Read `answers` for the addresses and what they answer; `page` and `metrics` say how it looks, `view`
+reads the store, and `listening` is the edge to the network. It only reads, and shows no record's
+content.
 """

@@ -1,4 +1,4 @@
-"""From what is asked for to what is answered: every address, and what it takes."""
+"""From a requested address to the answer: all addresses, and their options."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Answer:
 
 
 def refused(status: HTTPStatus, why: object, **headers: str) -> Answer:
-    """A refusal, or an error, as one line."""
+    """Return the answer for a refusal or an error, as one line."""
     return Answer(_encoded(f"{' '.join(str(why).split())}\n"), status=status, headers=headers)
 
 
@@ -49,7 +49,7 @@ def _encoded(text: str) -> bytes:
 
 
 def answer(view: View, target: str, accept: str) -> Answer:
-    """The answer to a GET of a path and query; `accept` are the media types that it asks for."""
+    """Return the answer to a GET of a path and query; `accept`: the media types asked for."""
     path, _, query = target.partition("?")
     try:
         match path.split("/"):
@@ -99,7 +99,7 @@ def _table(view: View, name: str, query: str, accept: str) -> Answer:
 
 
 def _limit(name: str, query: str) -> int | None:
-    """How many rows are asked for; InvalidRequestError for what is no such number, or no option."""
+    """Return how many rows are asked for; InvalidRequestError for a wrong number or option."""
     given = dict(parse_qsl(query, keep_blank_values=True))
     text = given.pop("limit", None)
     if given:

@@ -1,4 +1,4 @@
-"""The edge to the network: connections, their limits, and whom is answered."""
+"""The edge to the network: connections, their limits, and which requests are answered."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ _HEADERS = {
 
 
 class Listener(ThreadingMixIn, TCPServer):
-    """Answers what is asked at one address, each connection in a thread of its own."""
+    """Answers requests at one address, each connection in a thread of its own."""
 
-    allow_reuse_address = True  # of connections that are over; one who listens there is an error
+    allow_reuse_address = (
+        True  # reuse it after closed connections; a live listener there is still an error
+    )
     request_queue_size = 64
     timeout = 0.5  # after which it looks whether it is to end
 
@@ -59,7 +61,7 @@ class Listener(ThreadingMixIn, TCPServer):
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """The address of the page."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/"
 
@@ -70,11 +72,11 @@ class Listener(ThreadingMixIn, TCPServer):
             self._end_begun(SYSTEM.monotonic() - _CONNECTION_SECONDS)
 
     def end(self, *_signal: object) -> None:
-        """Have `serve` end soon: a handler of signals, too, which may run anywhere in it."""
+        """Have `serve` end soon; it may be a signal handler, which runs anywhere in it."""
         self._is_over = True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin with a connection, unless there are too many."""
+        """Begin a connection, unless there are too many."""
         if len(self._begun) >= _CONNECTIONS:
             self.shutdown_request(request)
             return
@@ -82,7 +84,7 @@ class Listener(ThreadingMixIn, TCPServer):
         super().process_request(request, client_address)
 
     def _end_begun(self, begun_before: float) -> None:
-        """End what takes too long: a client that sends, or takes, a byte now and then."""
+        """End connections that take too long: a client may send a byte now and then."""
         for request, begun in list(self._begun.items()):
             if begun <= begun_before:
                 with suppress(OSError):
@@ -99,13 +101,13 @@ class Listener(ThreadingMixIn, TCPServer):
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Tell of a defect; that a client has gone is none."""
+        """Report a defect; a client that has gone is none."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 def names_of(host: str) -> set[str] | None:
-    """What a place that only this machine reaches is called; of others nothing is known: None."""
+    """Return the names of a host that only this machine reaches; None for any other host."""
     address = ip_address(host.partition("%")[0])
     if not (getattr(address, "ipv4_mapped", None) or address).is_loopback:
         return None

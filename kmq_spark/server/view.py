@@ -1,4 +1,4 @@
-"""What is looked at: one state of the store at a time, as values that need no store any more."""
+"""What is shown: one state of the store at a time, as values that no longer need the store."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Seen:
 
 
 class View:
-    """A store opened to be read; after an error it is opened anew by who looks next."""
+    """A store opened to be read; the first look after an error opens it again."""
 
     def __init__(self, opening: Callable[[], Store]) -> None:
         self._opening = opening
@@ -57,18 +57,18 @@ class View:
         self._counted: tuple[StoreStats, float] | None = None
 
     def table(self, name: str, limit: int | None) -> pa.Table:
-        """The rows of one table, at most so many."""
+        """Return the rows of one table, at most `limit`."""
         return self._look(lambda log, state: table_of(log, state, name, limit=limit))
 
     def seen(self, names: Collection[str] = ()) -> Seen:
-        """The tables with these names, all of one state; without those that are damaged."""
+        """Return the tables of these names, all of one state, without damaged ones."""
         try:
             return self._look(lambda log, state: _seen(log, state, names))
         except CorruptionError:  # no file that moved, which would have been found again
             return self._look(lambda log, state: _seen(log, state, names, damaged=True))
 
     def stats(self) -> StoreStats:
-        """What the store was made of a while ago; only who has it counted anew waits for that."""
+        """Return the store's statistics of a while ago; only the request that renews them waits."""
         last = self._counted
         if last is not None and self._counting.locked():
             return last[0]
@@ -82,12 +82,12 @@ class View:
             return self._counted[0]
 
     def close(self) -> None:
-        """Give back the store."""
+        """Close the store."""
         with self._lock:
             self._close()
 
     def _look(self, work: Callable[[CommitLog, StoreState], _Result]) -> _Result:
-        """Do something with the state that there is now: one at a time, as states change."""
+        """Do something with the present state; one caller at a time, as states change."""
         with self._lock:
             try:
                 if self._store is None:
@@ -106,9 +106,11 @@ class View:
 
 
 def _check_there(log: CommitLog) -> None:
-    """A bucket that was emptied looks like a store to which nothing was written since."""
+    """NotFoundError for another store; an emptied bucket looks like a store without new writes."""
     if open_identity(log.files, log.environment, create=False).store_id != log.identity.store_id:
-        raise NotFoundError(f"Store[{log.files.url}] is another one now.", store=log.files.url)
+        raise NotFoundError(
+            f"Store[{log.files.url}] was replaced by another store.", store=log.files.url
+        )
 
 
 def _seen(
