@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 import pytest
 
 from kmq_spark.client import dead_letters
@@ -19,6 +18,7 @@ from kmq_storage.format.queue_entries import EXHAUSTED, AcquireEntry, AnswerEntr
 from kmq_storage.log import binding, checkpoint, local_log
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.late_answers import names_in
+from kmq_storage.log.queue_busy import Busy
 from kmq_storage.log.queue_rows import LOCKED, Rows
 from kmq_storage.log.queue_source import Source
 from kmq_storage.log.queue_state import Queue
@@ -97,9 +97,11 @@ def judges_by_the_receiver_s_clock(patch: pytest.MonkeyPatch) -> None:
 def counts_no_deliveries(patch: pytest.MonkeyPatch) -> None:
     """A record is handed out for the first time each time."""
     original = Source.lock
-    patch.setattr(
-        Source, "lock", lambda source, run, until: original(source, run._replace(delivery=1), until)
-    )
+
+    def lock(source: Source, runs: Sequence[Run], until: int) -> None:
+        original(source, [run._replace(delivery=1) for run in runs], until)
+
+    patch.setattr(Source, "lock", lock)
 
 
 def gives_back_what_counts_as_handed_out(patch: pytest.MonkeyPatch) -> None:
@@ -169,7 +171,7 @@ def knows_no_priorities(patch: pytest.MonkeyPatch) -> None:
 
 def hands_out_keys_side_by_side(patch: pytest.MonkeyPatch) -> None:
     """A record goes out while one before it, of the same key, is held or waits."""
-    patch.setattr(Queue, "_busy", lambda *_: np.zeros(0, np.uint64))
+    patch.setattr(Queue, "_busy", lambda *_: Busy(()))
 
 
 def looks_on_an_old_state(patch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,8 @@ def numbers_deliveries_from_one_again(patch: pytest.MonkeyPatch) -> None:
     """What is handed out as if for the first time has the number of the first time."""
     original = Source.__init__
 
-    def begin(source: Source, start: int = 0, *, looked: bool = False, unnumbered: int = 0) -> None:
-        original(source, start, looked=looked)
+    def begin(source: Source, start: int, *, looked: bool, unnumbered: int) -> None:
+        original(source, start, looked=looked, unnumbered=0)
 
     patch.setattr(Source, "__init__", begin)
 
