@@ -30,7 +30,7 @@ _SLICE = 0.2
 _TURN = 0.001
 #: As good as for ever.
 _ALONE = 3600.0
-#: A thread that looked before it was told to end, and was about to sleep, mostly does so by then.
+#: By then, a thread that was about to sleep when it was told to end mostly sleeps.
 _ASLEEP = 0.02
 
 
@@ -38,11 +38,11 @@ _ASLEEP = 0.02
 class Call:
     """A call of a handle: one that has its turn, or waits for it."""
 
-    #: When it is to be done (seconds of a monotonic clock).
+    #: When it should be done (seconds of a monotonic clock).
     deadline: float = 0.0
     #: Whether it had its turn.
     looked: bool = False
-    #: How often in a row its wait was cut short by one whose time was over.
+    #: How often in a row its wait was cut short by a call whose time was over.
     cuts: int = 0
 
 
@@ -53,7 +53,7 @@ class GivingWay:
         """Calls that are not `alike` wait for different things, so they take turns."""
         self._wake = wake
         self._alike = alike
-        #: Those that are not done.
+        #: The calls that are not done.
         self._calls = set[Call]()
         #: Tells the call that waits in the thread to end.
         self._asleep: threading.Event | None = None
@@ -86,7 +86,7 @@ class GivingWay:
         off = threading.Event()
 
         def taken() -> T:
-            self._asleep = off  # before it is known for how long
+            self._asleep = off  # set before it is known for how long
             try:
                 return take(timeout=self._longest(call), stopped=off.is_set)
             finally:
@@ -127,7 +127,7 @@ class GivingWay:
 
     def end(self) -> None:
         """End all waiting: the process ends, and waits for its threads."""
-        self._calls.add(Call())  # whose time is over, and which does not end
+        self._calls.add(Call())  # one whose time is over, and which never ends
         if self._asleep is not None:
             self._asleep.set()
             self._wake_quietly()
@@ -137,7 +137,7 @@ class GivingWay:
             self._wake()
 
 
-#: Of all handles of this process.
+#: Those of all handles of this process.
 _givers = WeakSet[GivingWay]()
 _threads_end = threading.Event()
 
@@ -149,7 +149,7 @@ def _end_waits() -> None:
 
 
 before_threads_end(_end_waits)
-os.register_at_fork(after_in_child=_givers.clear)  # the parent's threads wait there alone
+os.register_at_fork(after_in_child=_givers.clear)  # the parent's threads wait in the parent only
 
 
 async def to_its_end(call: Future[T]) -> T:
@@ -188,7 +188,7 @@ class Handle(Generic[R]):
             return self._thread.submit(call, *arguments, **options)
         except RuntimeError:
             if _threads_end.is_set() and threading.current_thread().daemon:
-                return Future()  # never done: its task ends with its thread, unheard
+                return Future()  # never done: its task ends with its thread
             raise ClosedError("the handle is closed") from None
 
     async def close(self) -> None:
@@ -200,7 +200,7 @@ class Handle(Generic[R]):
         return self
 
     async def __aexit__(self, *raised: object) -> None:
-        # From another thread: a call that waits in ours is ended by it.
+        # From another thread, which ends a call that waits in ours.
         await asyncio.to_thread(self._handle.__exit__, *raised)  # type: ignore[arg-type]
         self._thread.shutdown(wait=False)
 
@@ -210,7 +210,7 @@ class Receiver(Handle[R]):
 
     def __init__(self, handle: R, giving_way: GivingWay) -> None:
         super().__init__(handle)
-        #: For all calls but those that receive.
+        #: The thread of all calls but those that receive.
         self._other_calls = Handle(handle)
         self._giving_way = giving_way
 

@@ -61,7 +61,7 @@ class KeyedQueues(Receiver[keyed_queues.KeyedQueues]):
         """Acknowledge one delivery or several, of one group, in one commit."""
         some: Any = deliveries if isinstance(deliveries, Iterable) else (deliveries,)
         twins = [each.delivery if isinstance(each, KeyedDelivery) else each for each in some]
-        await self._run(self._handle.ack, twins)  # which says what is none
+        await self._run(self._handle.ack, twins)  # it refuses what is no delivery
 
 
 class KeyedDelivery:

@@ -26,7 +26,7 @@ from kmq_spark.errors import ClosedError, IllegalStateError
 AsyncListener: TypeAlias = Callable[
     [list[Record], OrderlyContext], Awaitable[OrderlyStatus] | OrderlyStatus
 ]
-#: Whose listener a task is, or was begun by.
+#: The consumer whose listener a task is, or was begun by.
 _hearing: ContextVar[Handle[Any] | None] = ContextVar("kmq_hearing", default=None)
 
 
@@ -81,7 +81,7 @@ class Consumer(Handle[consumer.Consumer]):
         await self._run(self._handle.subscribe, topics, pattern=pattern, **told)
 
     async def __aexit__(self, *raised: object) -> None:
-        # In our thread, behind what a cancelled call is at; what waits there is ended before.
+        # In our thread, behind a cancelled call that still runs; a waiting call is ended first.
         if self._callbacks.asks:
             await self._callbacks.run(self._handle.__exit__, *raised)
             return
@@ -121,7 +121,7 @@ class Consumer(Handle[consumer.Consumer]):
         turn = self._turn
 
         async def taken(call: Call) -> T:
-            # Nobody else takes before this was handed out, or cancelled.
+            # No other call takes records before these are handed out, or the call is cancelled.
             async with turn:
                 with self._giving_way.wait(call, take) as found:
                     return (await Handle._run(self, found)).hand_out()
@@ -191,7 +191,7 @@ class Queue(Receiver[queue.Queue]):
 
     async def __aexit__(self, *raised: object) -> None:
         await super().__aexit__(*raised)
-        # Until what a cancelled call received is given back, for which the store has to be open.
+        # Wait until records of a cancelled call are given back, while the store is still open.
         await asyncio.to_thread(self._thread.shutdown)
 
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:

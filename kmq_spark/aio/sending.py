@@ -25,7 +25,7 @@ class Producer(Handle[producer.Producer]):
         super().__init__(handle)
         #: How many sends were asked for.
         self._asked = 0
-        #: Whether the handle's thread commits, too: an upload would keep the next send waiting.
+        #: Whether the handle's thread may commit, too: an upload would delay the next send.
         self._helps = not handle._log.is_remote
 
     async def send(self, *arguments: Any, **options: Any) -> RecordMetadata:
@@ -53,15 +53,15 @@ class Producer(Handle[producer.Producer]):
     ) -> T:
         if self._handle._in_transaction:
             raise IllegalStateError(
-                "an awaited send would wait for the commit of the open transaction: send by the "
-                "transaction, or commit it first"
+                "a transaction is open, and an awaited send would wait for its commit: send with "
+                "it, or commit it first"
             )
         self._asked += 1
         number = self._asked
 
         def sent() -> Future[T]:
             future = send(*arguments, **options)
-            if number == self._asked:  # nobody is about to send more: lingering gathers nothing
+            if number == self._asked:  # no other send is on its way: lingering would gather nothing
                 expedite(future, helping=self._helps)
             return future
 
@@ -157,7 +157,7 @@ class Transaction:
         begun = self._submit(self._twin.__enter__)
         try:
             await to_its_end(begun)
-        except asyncio.CancelledError as error:  # nobody else would end it
+        except asyncio.CancelledError as error:  # nothing else would end it
             await to_its_end(self._submit(self._undo, begun, error))
             raise
         return self
@@ -167,7 +167,7 @@ class Transaction:
             self._twin.__exit__(type(error), error, None)
 
     async def __aexit__(self, *raised: object) -> None:
-        # Cancelled, it is waited for: then its producer can begin another one.
+        # Waited for also when cancelled: then the producer can begin another one.
         await to_its_end(self._submit(self._twin.__exit__, *raised))
 
 

@@ -28,9 +28,9 @@ class Acknowledger:
         self._committer = committer
         self._pending = pending
         self._written: SimpleQueue[Written | None] = SimpleQueue()
-        #: Rung when one of them is on its way no more.
+        #: Rung when one of them is finished.
         self._room = Bell()
-        #: Finished in a caller's thread, where nobody may be called back.
+        #: Finished in callers' threads, where no callback may run.
         self._uncalled: deque[Written] = deque()
         self._thread: threading.Thread | None = None
         if durable:

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 Lengths: TypeAlias = "npt.NDArray[np.int64]"
 
 
-#: Of each row its names and values in turn; None where there are none.
+#: For each row its names and values in turn; None without any.
 Pairs: TypeAlias = "Sequence[tuple[Any, ...] | None]"
 
-#: Which member of the stored type has values of a type.
+#: The member of the stored type for values of each type.
 _KINDS = {kind: PROPERTY_TYPE.get_field_index(name) for kind, name in MEMBERS.items()}
 
 
@@ -122,7 +122,7 @@ def check_properties(column: pa.Array, column_name: str = "properties") -> None:
     if (values != 1).any():
         _refuse_property(column_name, "that is not exactly one of int, float, text, bytes and bool")
     encoded = names.dictionary_encode()
-    # Of a row and a name one number each: to sort pairs takes ten times as long.
+    # Row and name as one number: to sort pairs takes ten times as long.
     pairs = rows * len(encoded.dictionary) + numbers_of(encoded.indices)
     if len(np.unique(pairs)) < len(pairs):
         _refuse_property(column_name, "that one row has twice")

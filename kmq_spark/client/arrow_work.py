@@ -24,7 +24,7 @@ class ArrowWork:
         self.topic = send.topic
         self._send = send
         self._counts: dict[int, int] = {}
-        #: What the topic was when it was encoded, and the unit, or what one is made of.
+        #: The definition of the topic when it was encoded, and the unit, or its parts.
         self._prepared: tuple[object, Unit | list[PartitionRecords]] | None = None
 
     def prepare(

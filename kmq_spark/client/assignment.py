@@ -41,24 +41,24 @@ class Assignment:
         """`patience`: for how many seconds other members wait for an `on_revoke` that fails."""
         self._log = log
         self._patience = patience
-        #: Since when it does, by the clock that never goes back.
+        #: Since when one fails, by the monotonic clock.
         self._failing_since: float | None = None
         self._member = member
         self._auto_commit = auto_commit
         self.fetcher = Fetcher(log, reset)
         self._subscription = Subscription()
-        #: What there was to be read when the subscription began.
+        #: The partitions that existed when the subscription began.
         self._were_there: frozenset[TopicPartition] = frozenset()
         self._group = member.group if member else ""
-        #: The definitions of topics, and the generation of the group, that are followed.
+        #: The definitions of topics, and the generation of the group, that were seen last.
         self._definitions, self.generation = -1, 0
         #: Whether the next call looks at the group first, whatever it has in hand.
         self.is_called_in = False
-        #: Whether the subscriber is being told something: it may use its consumer meanwhile.
+        #: Whether a callback runs, which may use its consumer.
         self.calls_back = False
-        #: What the subscriber raised when it was told something, until a call takes it.
+        #: What a callback raised, until a call raises it.
         self.refusal: Exception | None = None
-        #: Which of those that shall be another member's can go by now; the others stay for now.
+        #: Which of the partitions that are planned for other members can go now.
         self.ready_to_go: Ready = list
         self.uncommitted = Uncommitted(self._group)
 
@@ -76,7 +76,7 @@ class Assignment:
         old = list(self.fetcher.positions)
         try:
             self._tell_of_the_end(old)
-        finally:  # whatever it raises: else a listener that fails could not be replaced
+        finally:  # also after an error: else a failing callback could not be replaced
             self._begin(wanted, old)
 
     def _begin(self, wanted: Subscription, old: list[TopicPartition]) -> None:
@@ -111,7 +111,7 @@ class Assignment:
         return state
 
     def _resolve(self, state: StoreState, *, begun: bool = False) -> None:
-        definitions = state.definitions  # a callback may change topics, and see that in the state
+        definitions = state.definitions  # a callback may change topics, and sees that in the state
         generation, has_released = 0, True
         if self._member is not None:
             state = self._take_part(self._member, state)
@@ -168,7 +168,7 @@ class Assignment:
         going = [] if begun else self.ready_to_go(held)
         staying = {each.key for each in held if each not in going}
         if not moving:
-            self._failing_since = None  # nobody waits any more
+            self._failing_since = None  # no other member waits any more
         if moving - staying:
             self.fetcher.put_back()
             failure = self._ask(going)
@@ -333,7 +333,9 @@ class Assignment:
         for partition in self._chosen(partitions):
             self.fetcher.seek(partition, offset_of(partition))
             self.uncommitted.begin(partition, self.fetcher.positions[partition])
-            self.fetcher.holding.before.pop(partition, None)  # where the call began that calls back
+            self.fetcher.holding.before.pop(
+                partition, None
+            )  # where the call began in which this callback runs
 
     def pause(self, partitions: Partitions | None) -> None:
         """Hand out nothing of these partitions, or of all."""
@@ -354,7 +356,7 @@ class Assignment:
     def _one(self, topic: str, number: int) -> TopicPartition:
         known, assigned = self._log.state.find_topic(topic), self.fetcher.positions
         each = TopicPartition(topic, number, known.id if known else b"")
-        if each in assigned:  # with thousands of them one is found without going through all
+        if each in assigned:  # found without a pass over thousands
             return each
         for former in assigned:  # its topic was deleted just now
             if former[:2] == (topic, number):

@@ -16,10 +16,10 @@ from contextlib import suppress
 from typing import Any
 
 _LOGGER = logging.getLogger(__name__)
-#: By which they are known is what is called, the newest last.
+#: What is called at the end; the newest last.
 _closes: dict[Callable[[], object], None] = {}
 _is_ending = False
-#: The process in which `multiprocessing` knows of them.
+#: The process in which `multiprocessing` has our finalizer.
 _told_in = 0
 
 
@@ -27,7 +27,7 @@ def at_end(close: Callable[[], object]) -> None:
     """Have this called when the process ends; the newest is called first."""
     _closes[close] = None
     atexit.register(close)
-    atexit.unregister(_begin)  # so that it is the first of all again
+    atexit.unregister(_begin)  # so that it comes first again
     atexit.register(_begin)
     _tell_multiprocessing()
 
@@ -65,7 +65,7 @@ def _end_child() -> None:
             close, _ = _closes.popitem()
             try:
                 close()
-            except BaseException:  # the others are closed all the same
+            except BaseException:  # the others are still closed
                 _LOGGER.exception("at the end of the process")
 
 

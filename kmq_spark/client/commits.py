@@ -85,12 +85,12 @@ class Commits:
             for written in self._committer.write(sends):
                 self._acknowledger.acknowledge(written, here=waits)
             return bool(sends)
-        except BaseException:  # a signal's: no error of a commit comes up here
+        except BaseException:  # raised by a signal: errors of a commit don't come up here
             if pending.caller is me:
                 pending.abandoned = True
             pending.call_worker()
             raise
-        finally:  # begun without a call, so that it can't be interrupted before the turn is free
+        finally:  # no call before the turn is free: it could be interrupted
             if pending.caller is me:
                 pending.caller = None
                 if pending.worker_waits:

@@ -53,15 +53,15 @@ class Written:
     sends: Sequence[Sends]
     units: dict[Work, Unit]
     sequence: int
-    #: The works of a transaction, each with what it is not to store again.
+    #: The works of a transaction, each with the rows that are stored already.
     works: Sequence[Work] = ()
     #: What a transaction commits beside its sends; it goes into one unit with them.
     beside: Unit | None = None
     #: None when nothing was left to store.
     commit: WrittenCommit | None = None
-    #: Stored so long ago that the commit was collected: nobody knows the places any more.
+    #: Whether the commit was stored and collected since: the places are unknown.
     collected: bool = False
-    #: The commit with which everything is stored that was not to be stored again.
+    #: The LSN by which everything is stored that was found stored already.
     lsn: int = 0
 
     def to_append(self) -> list[Unit]:
@@ -104,7 +104,7 @@ class Committer:
         self._epoch = epoch
         self._durable = durable
         self._next_sequence = 0
-        #: What was begun last.
+        #: What was written last, should a signal have interrupted it.
         self._begun: Written | None = None
         self._stager = Stager(
             log.files,
@@ -140,12 +140,12 @@ class Committer:
             self._write(written)
         except KmqError as error:
             written.fail(error)
-        except BaseException as error:  # a partitioner may raise whatever it likes
+        except BaseException as error:  # a partitioner may raise anything
             if is_of_the_disk(error):
                 written.fail(UnavailableError(f"store {self._log.files.url}: {error}"))
                 return
             if can_be_interrupted():
-                raise  # else the worker meets it again
+                raise  # else the worker would meet it again
             _LOGGER.exception("commit of %d sends failed", len(written.sends))
             written.fail(KmqError(f"sends failed unexpectedly: {error!r}"))
 
@@ -175,7 +175,7 @@ class Committer:
         """Whether a full queue has room by now, since records of it expired."""
         name = cause.context.get("queue") if isinstance(cause, QueueFullError) else None
         if name is not None:
-            with suppress(KmqError):  # it stays full, which is what its producer is told
+            with suppress(KmqError):  # it stays full, as its producer is told
                 queue = self._log.refresh().queues.find(name)
                 return queue is not None and forget_expired(self._log, queue, this_process())
         return False
@@ -204,7 +204,7 @@ class Committer:
                 cause = refused.cause
             if self._makes_room(cause):
                 continue
-            if isinstance(cause, StoredBeforeError):  # each time it is about other rows
+            if isinstance(cause, StoredBeforeError):  # each time for other rows
                 leave_out(cause, written.units, transaction.in_files)
                 written.lsn = max(written.lsn, cause.lsn)
                 continue
@@ -267,7 +267,7 @@ class Committer:
             room = self._log.inline_bytes_max - sum(map(_inline_bytes, done.values()))
         for work in waiting:
             if state.find_topic(work.topic) is None:
-                state = self._log.refresh()  # it may have been made just now, by another process
+                state = self._log.refresh()  # another process may have made it just now
             try:
                 done[work] = unit = work.unit(state, self._means, room)
             except KmqError as error:

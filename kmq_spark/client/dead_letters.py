@@ -37,15 +37,15 @@ from kmq_storage.lost_records import loss_met
 from kmq_storage.queues import dead_letters_of
 from kmq_storage.slips import take_over_ended
 
-#: Why a record is a dead letter that nobody rejected.
+#: The reason of a dead letter that was not rejected.
 TOO_OFTEN = "max_deliveries"
 #: The property of a letter that died again among dead letters: the queue it died in first.
 _HOME = "dead_letter_home"
 #: Dead letters that are moved in one commit.
 MOVED = 500
 _LOGGER = logging.getLogger(__name__)
-#: The queues, by their ids, whose dead letters are known to stay there, and why. Each receive
-#: comes past them: it is said once, and again when it was over in between.
+#: Why dead letters stay in their queue, by the ids of such queues. Each receive comes past them:
+#: the log tells it once, and again if it was over in between.
 _staying: dict[bytes, str] = {}
 _STAYING_MAX = 10_000
 
@@ -105,7 +105,7 @@ def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading)
         gone = missing_of(runs, {each.place for each in found})
         if gone:
             log.commit([Unit((handing.answer(log, queue, RECALL, gone),))])
-            loss_met(log, queue, gone)  # which the log warns of
+            loss_met(log, queue, gone)  # the log warns of it
         if found:
             bury(log, queue, found, EXHAUSTED, TOO_OFTEN)
     except (ConflictError, QueueFullError, NotFoundError):

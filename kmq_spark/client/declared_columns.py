@@ -13,7 +13,7 @@ from pyarrow import types
 
 from kmq_storage.format.typed import stored_type
 
-#: Indices of so many bits count more values than one record can have.
+#: Indices of so many bits have room for more values than one record can hold.
 _WIDE_BITS = 32
 #: Why a value is refused that `has_room` denies.
 NO_ROOM = "has more different values in one record than the index of its dictionary can count"
@@ -114,7 +114,7 @@ def _fixed_lists(column: Any, kind: Any, mask: pa.Array | None) -> pa.Array:
         whole = column.values.slice(column.offset * length, rows * length)
         values = declared(whole, kind.value_type)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
-    # What stands beneath null is anything: indices of a dictionary that has no values, too.
+    # Beneath a null anything may stand, also indices into a dictionary without values.
     none = np.repeat(mask.to_numpy(zero_copy_only=False), length)
     places = pa.array(np.cumsum(~none) - 1, mask=none)
     values = declared(column.flatten(), kind.value_type).take(places)

@@ -14,9 +14,9 @@ class Doubles:
     """What is known of the rows that have a `uniq`, by the row's number in the work."""
 
     def __init__(self) -> None:
-        #: Where the first one is, for rows that the log knows; None: in the commit to come.
+        #: The place of the first record, for rows that the log knows; None: in the next commit.
         self._stored: dict[int, Place | None] = {}
-        #: The row before them in this work that is the first one.
+        #: The earlier row of this work that is the first record.
         self._firsts: dict[int, int] = {}
         #: Rows by partition and number in the unit.
         self._rows: dict[Place, int] = {}

@@ -18,7 +18,7 @@ from kmq_storage.log.topic_state import Partition, Topic, out_of_range
 
 _LOGGER = logging.getLogger(__name__)
 _SCAN_ROWS = 65_536
-#: Of a partition that nobody said where to begin in, and no policy says it either.
+#: Of a partition for which neither a commit, a seek nor the reset policy gives a position.
 NO_POSITION = -1
 
 
@@ -35,12 +35,12 @@ class Fetcher:
         self.positions: dict[TopicPartition, int] = {}
         self._turns = Turns()
         self.paused: set[TopicPartition] = set()
-        #: Scans that are not at their end yet, and where that is.
+        #: Scans that are not at their end yet, with that end.
         self._scans: dict[TopicPartition, tuple[Iterator[Slice], int]] = {}
         self._returned: dict[TopicPartition, Part] = {}
         #: What was read last, if that was few records.
         self._few: tuple[Topic, int, int, int] | None = None
-        #: Whether nothing was found last, and nothing asks to look again but new commits.
+        #: Whether the last look found nothing, so that only new commits are a reason to look again.
         self.drained = False
 
     def add(
@@ -131,10 +131,10 @@ class Fetcher:
             self.holding.before.setdefault(partition, self.positions[partition])
             try:
                 found = self._returned.pop(partition, None) or self._scan(state, partition)
-            except Exception:  # the others have their turns before it is told again
+            except Exception:  # the others have their turns before the error is raised again
                 self._pass(state, passed)
                 self._turns.end(partition)
-                self.drained = True  # what is new comes before the same error
+                self.drained = True  # new records come before the same error
                 raise
             if found is None:
                 passed.append(partition)

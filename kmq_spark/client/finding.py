@@ -107,7 +107,7 @@ class Finding:
             with self.producer() as producer:
                 return send_again(producer, name, *found(self.log, topic, wanted, bounds))
         check_idle(self.log, check_name("group", group))
-        # Its producer comes first: what an earlier call would still store is refused from then on.
+        # The producer comes first: it fences an earlier call, which then stores nothing more.
         with self.producer(transactional_id=f"redo.{group}") as producer:
             after = committed_offsets(self.log.refresh(), group).get(topic, {})
             schema, parts = found(self.log, topic, wanted, bounds, after=after)

@@ -12,7 +12,7 @@ def fitted(column: pa.Array, field: pa.Field) -> pa.Array:
     if column.type == field.type:
         return column
     try:
-        # Mostly only the item of a list has another name in Spark than in the store.
+        # Most often only the name of a list's item differs between Spark and the store.
         return column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise InvalidRequestError(

@@ -50,9 +50,9 @@ class Gathered(Sends):
         self._owner = threading.get_ident()
         self.is_open = True
         self.sends: list[Sends] = []
-        #: Those of them that are in memory.
+        #: Those of the sends that are in memory.
         self.waiting: list[Sends] = []
-        #: What became of the others, which come first.
+        #: The units of the others, which come first.
         self.in_files: dict[Work, Unit] = {}
         #: Held while something goes from memory into files.
         self.staging = threading.Lock()
@@ -117,7 +117,7 @@ class Gathered(Sends):
             except KmqError as error:
                 self.give_up(error)
                 raise told(error) from error
-            except BaseException as error:  # a signal's: what was taken is lost
+            except BaseException as error:  # raised by a signal: what was taken is lost
                 self.give_up(aborted_by(error))
                 raise
 

@@ -24,7 +24,7 @@ class Hand:
 
     source: tuple[TopicPartition, Part] | None = None
     records: list[Record] = field(default_factory=list)
-    #: How many `poll` may hand out without a call; none once the consumer is to look at its group.
+    #: How many `poll` may hand out directly; 0 once the consumer is to look at its group.
     size: int = 0
     #: How many of them were handed out.
     taken: int = 0
@@ -35,7 +35,7 @@ class Holding:
     """What a consumer has in hand, and where a call began that has handed out nothing yet."""
 
     hand: Hand = field(default_factory=Hand)
-    #: Where the partitions stood that it read.
+    #: The positions of the partitions that it read, before it did.
     before: dict[TopicPartition, int] = field(default_factory=dict)
 
 
@@ -47,12 +47,12 @@ class Taken(Generic[T]):
     holding: Holding
     before: dict[TopicPartition, int]
     hand: Hand
-    #: How many records of the hand are handed out with this.
+    #: How many records of the hand this call hands out.
     upto: int
 
     def hand_out(self) -> T:
         """Count it as handed out; called right before it is returned."""
         holding, hand = self.holding, self.hand
-        if holding.before is self.before:  # nobody went back meanwhile
+        if holding.before is self.before:  # no call went back meanwhile
             hand.taken, holding.hand, holding.before = self.upto, hand, {}
         return self.value

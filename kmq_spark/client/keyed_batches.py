@@ -18,7 +18,7 @@ from kmq_storage.numeric import whole
 
 _COLUMNS = ("queue", "value")
 _PLAIN = {bytes, str}
-#: More than a queue can have; what is behind it by all that may be asked for has 64 bits still.
+#: More than a queue can have; the sum with any number of messages still fits into 64 bits.
 _INDEX_MAX = 1 << 62
 
 
@@ -133,7 +133,7 @@ def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chun
             f"column {name!r} must be binary or text, of less than 2 GiB in one piece: {error}",
             column=name,
         ) from None
-    if found.null_count:  # a column that is encoded may have them among its values alone
+    if found.null_count:  # an encoded column may have nulls among its values only
         raise InvalidRequestError(f"column {name!r} has nulls", column=name)
     return found
 
@@ -148,7 +148,7 @@ class IndexSequence(Sequence[int]):
     @cached_property
     def _indexes(self) -> list[int]:
         indexes = self._work_out()
-        del self._work_out  # and with it the names of the queues
+        del self._work_out  # drop it, and the names of the queues with it
         return indexes
 
     def __len__(self) -> int:

@@ -127,7 +127,7 @@ class KeyedQueues(Resource):
         return self._put_all(batch)
 
     def _put_all(self, data: pa.RecordBatch | pa.Table) -> Sequence[int]:
-        self._check_open()  # also where there is nothing to put
+        self._check_open()  # also when there is nothing to put
         table = checked_table(data)
         if not table.num_rows:
             return IndexSequence(0, list)
@@ -135,7 +135,7 @@ class KeyedQueues(Resource):
         sent: Any = self._producer.send_arrow(self.name, table)
         ((first, _),) = sent.result().offsets.values()
         keys, topic_id = table.column("key"), sent[0].topic_id
-        shared = self._shared  # which stays when the handle is closed
+        shared = self._shared  # it outlives this handle
         return IndexSequence(
             len(keys), lambda: shared.told(lambda reader: _indexes(reader, keys, first, topic_id))
         )

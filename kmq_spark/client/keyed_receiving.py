@@ -214,13 +214,13 @@ class GroupReceiver:
         lsn, now, account = state.lsn, self.log.now_us(), self._account(state, queue)
         free, full = account.free(now), account.room < most
         found = self.messages.at(queue, free, most)
-        if len(found) < most:  # all were looked at
+        if len(found) < most:  # all were checked
             account = self._without_gone(account, queue, account.offsets if full else free)
             room = min(most - len(found), account.room)
             found += self.messages.since(queue, account.next, room)
         if not found:
             return [], lsn, account.due(now)
-        until = self.log.now_us() + held_for  # reading them took its time
+        until = self.log.now_us() + held_for  # reading them took time
         account = account.handed_out((message.offset for message in found), until)
         self._commit(lsn, {queue: account})
         counts = {each.offset: each.count for each in account.under_way}
@@ -284,7 +284,7 @@ class GroupReceiver:
                 topic=self.accounts_topic,
                 group=self.group,
             )
-        first, _ = self._accounts.span(queue)  # behind 0 where an older version trimmed it
+        first, _ = self._accounts.span(queue)  # above 0 where an older version trimmed it
         stored = self._accounts.messages(queue, first, 1).to_pylist()
         account = self._told(queue, stored[0]) if stored else Account(topic_id)
         return account if account.topic_id == topic_id else Account(topic_id)

@@ -28,7 +28,7 @@ class MemberWatch:
     """A thread beside a consumer that is a member; it ends with the consumer."""
 
     def __init__(self, watched: Watched, place: SharedMembership, max_poll_interval: float) -> None:
-        #: A consumer that nobody has any more leaves its group.
+        #: Weak: a consumer that is garbage leaves its group.
         self._watched = weakref.ref(watched)
         self._place = place
         self._patience = max_poll_interval

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
     from kmq_storage.arrays import Numbers
 
-#: At most so many records that nobody asked for are read between two runs.
+#: The most records between two runs that are read along with them.
 _BETWEEN = 8
-#: Records that are larger (bytes, on average) stay where they are mapped, others are copied.
+#: Average bytes above which records stay where they are mapped; smaller ones are copied.
 _COPIED = 4096
 
 

@@ -52,7 +52,7 @@ class ProducerSettings:
     """The options of a producer; times in seconds, sizes in bytes."""
 
     name: str | None = None
-    #: Whether a forked child may not go on under another name.
+    #: Whether a forked child is refused, and does not go on under another name.
     transactional: bool = False
     linger: float = 0.005
     batch_bytes: int = 1_048_576
@@ -357,7 +357,7 @@ class Producer(Resource, Transactional):
                 raise KmqTimeoutError(
                     f"{left} records are not durable after {timeout:g} s", timeout=timeout
                 )
-            return  # it only ends, or calls back, which the interpreter's exit waits for
+            return  # it only ends or runs callbacks: the interpreter's exit waits for that
         not_at_end(self.close)
 
     def _check_open(self) -> None:
@@ -379,5 +379,5 @@ def _open_epoch(log: CommitLog, name: str) -> int:
         try:
             log.append([Unit((ProducerEntry(name, epoch, -1),))])
         except (DuplicateCommitError, RefusedError):
-            continue  # another one opened the same name at the same moment
+            continue  # another process opened the same name at the same moment
         return epoch

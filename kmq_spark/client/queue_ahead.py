@@ -29,17 +29,17 @@ from kmq_storage.log.queues import spans_of
 from kmq_storage.slips import OwnPage, counted, ending, picked, place_of, take_over
 from kmq_storage.waking import Bell, Sleepers
 
-#: A record waits so long at most (seconds), about, in the hands of a receiver that is busy.
+#: About how long (seconds) a record waits at most in the hands of a busy receiver.
 PATIENCE = 0.1
-#: How often `close` looks whether another thread is ready, and what lies between (seconds).
+#: How often, and how many seconds apart, `close` looks whether another thread is ready.
 _WAITS, _WAIT = 100, 0.01
-#: How long threads wait for one that has got some (seconds).
+#: Seconds that threads wait for one that is acquiring records.
 _SORTING = 1.0
-#: How often to give back what is left when others are lost in that moment.
+#: How often to try to give back what is left, when some of it is lost meanwhile.
 _ATTEMPTS = 3
 #: A receiver is fast when it called so often, each time soon after the last.
 _PROOF = 16
-#: What ends such a row (seconds).
+#: A pause of so many seconds ends the row of calls.
 _PAUSE = 1.0
 
 
@@ -55,7 +55,7 @@ class OpenSlip:
         self._slip = slip
         #: An LSN before that of its commit.
         self._since = since
-        #: How often the one of them that was handed out most often was.
+        #: The highest delivery count among them.
         self.tries = max((times_of(run.delivery) for run in slip.runs), default=0)
         self._changing = threading.Lock()
         self._ended = False
@@ -127,7 +127,7 @@ class Pace:
     most: int
     #: Calls in a row that were answered.
     calls: int = 0
-    #: How many were to be got the last time, and for a call that wanted so many.
+    #: How many the last call acquired at most, and how many it wanted.
     _size: int = 1
     _wanted: int = 1
     _last: float = 0.0
@@ -145,7 +145,7 @@ class Pace:
     def slow_down(self, rows: int) -> None:
         """Count that so many records were not taken in time."""
         if rows:
-            self._size = (self._size - rows) // 2  # the next time it is doubled
+            self._size = (self._size - rows) // 2  # it is doubled the next time
             if self._size < self._wanted:
                 self.calls = 0
 
@@ -166,7 +166,7 @@ class Ahead:
         self._bell = Bell()
         #: When the first of them expires, UTC us.
         self._expires = NEVER
-        #: Whether a thread has got some, and not said yet which of them are for later.
+        #: Whether a thread has acquired some, and not kept the rest for later yet.
         self._is_sorting = False
         #: Threads that wait for that.
         self._sleepers = Sleepers()
@@ -184,12 +184,12 @@ class Ahead:
             pass
         now = self._log.now_us() if found else 0
         if found and found[-1].hold.until <= now:
-            return []  # nobody looked for too long: others have them
+            return []  # held for too long: other receivers have them
         if found and self._expires <= now:
             with suppress(IndexError):
                 while True:
                     found.append(ready.popleft())
-            self.give_back(runs_of_deliveries(found))  # none of those that expired is for anybody
+            self.give_back(runs_of_deliveries(found))  # expired ones are handed to nobody
             return []
         return found
 
@@ -212,7 +212,7 @@ class Ahead:
         size = self._pace.next_size(self._log.environment.monotonic(), wanted)
         if not plain and size > wanted and self._may_note(queue, size):
             with self._turning:
-                if not is_ending():  # else nobody would give back what is held ahead
+                if not is_ending():  # it gives back what is held ahead
                     return self._turn(queue, size, client)
         self.settle()
         found = handing.try_acquire(self._log, queue, wanted, client)
@@ -247,7 +247,10 @@ class Ahead:
             return None
         since = self._log.state.lsn
         before = () if self._slip is None else (self._slip.end(),)
-        page, self._page = self._page, None  # interrupted, nobody knows what is noted there
+        page, self._page = (
+            self._page,
+            None,
+        )  # after an interruption it is unknown what is noted there
         if page is None or page.is_used_up:
             page = OwnPage(self._log)
         number = page.next_round()
@@ -317,7 +320,7 @@ class Ahead:
             held = [] if queue is None else handing.still_held(queue, runs, log.now_us())
             if queue is None or not held:
                 return
-            with suppress(LeaseExpiredError):  # of one just now: the others are not to wait for it
+            with suppress(LeaseExpiredError):  # of one record: the others don't wait for it
                 log.commit([Unit((handing.answer(log, queue, RELEASE, held),))])
                 return
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: Records, and the runs that they are in.
 Held: TypeAlias = tuple[Sequence[Run], Slice]
 _BATCH_ROWS = 65_536
-#: What the column `_delivery` has for each row.
+#: The type of the column `_delivery`.
 _TOKEN = np.dtype(
     [
         ("queue", "<u8", 2),
@@ -131,7 +131,7 @@ def _held(
         except CorruptionError:
             if len(some) == 1:
                 raise
-            for run in some:  # maybe it is of what nobody asked for, between them
+            for run in some:  # a slice may lie between the runs
                 yield from _held(log, reader, [run])
         else:
             yield from ((some, each) for part in parts for each in held_parts(some, part))

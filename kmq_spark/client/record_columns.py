@@ -29,7 +29,7 @@ _BESIDE_OWN = [
     _PLAIN.field(name).with_name(f"_{name}")
     for name in ("topic", "partition", "offset", "timestamp", "key", "headers", "properties")
 ]
-#: What no stored batch has, in plain topics and in typed ones.
+#: Columns that are not stored, in untyped and in typed topics.
 _MADE = (("offset", "topic", "partition"), ("_offset", "_topic", "_partition"))
 
 

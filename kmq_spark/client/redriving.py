@@ -35,11 +35,11 @@ def move_back(letters: Queue, target: StoredQueue, most: int | None) -> int:
             mine = mine if most is None else mine[: most - moved]
             fitting = mine[: _room_now(letters, target)] or mine[:1]
             kept = {each.place for each in fitting}
-            letters._answer(EXTEND, others, found.until)  # else they would come again, for ever
+            letters._answer(EXTEND, others, found.until)  # else they would come again for ever
             left = runs_of_deliveries([each for each in held if each.place not in kept])
             others = handing.merged([*others, *left])
             moved += _move(letters, fitting, target)
-            if len(fitting) < len(mine):  # those behind them are not to come first
+            if len(fitting) < len(mine):  # those behind them must not go first
                 break
     except QueueFullError:
         if not moved:
@@ -67,7 +67,7 @@ def _move(letters: Queue, some: list[Delivery], target: StoredQueue) -> int:
         try:
             records = [(each, each.properties) for each in some]
             log.commit([moving(log, target, records, entry)])
-        except BaseException:  # a full queue, say
+        except BaseException:  # of a full queue, for example
             letters._give_back(some)
             raise
     return len(some)

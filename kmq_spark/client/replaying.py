@@ -16,7 +16,7 @@ from kmq_spark.client.record_values import records_of
 from kmq_storage.format.records import has_value, is_typed
 from kmq_storage.log.scan import Slice
 
-#: Where a record stood is not sent: where it goes, the target says.
+#: Columns that aren't sent: the target gives its own places.
 _PLACE = ("topic", "partition", "offset", "_topic", "_partition", "_offset")
 
 

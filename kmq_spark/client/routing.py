@@ -25,13 +25,13 @@ from kmq_storage.waking import can_be_interrupted
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: The partition of every row, or the one of them all.
+#: The partition of each row, or one for all.
 Routes: TypeAlias = "npt.NDArray[np.int32] | int"
 
-#: Bytes that come from memory together.
+#: Bytes that are loaded from memory together.
 _CACHE_LINE = 64
 
-#: Up to here hashing keys one by one is faster, as measured: numpy costs 60 us for one key.
+#: Up to so many keys, hashing one by one is faster: numpy takes 60 us for a single key.
 _FEW = 16
 
 Partitioner = Callable[[str, bytes | None, int], int]
@@ -44,12 +44,12 @@ class Rows:
     batch: pa.RecordBatch
     #: Bytes of key, value, headers and properties per row.
     sizes: npt.NDArray[np.int64]
-    #: Partitions that the caller chose, or the one of them all; -1 where the partitioner decides,
-    #: None where it always does.
+    #: Partitions that the caller chose, or one for all; -1 where the partitioner decides, None
+    #: where it always does.
     chosen: Routes | None = None
     #: Which version of a typed topic's schema the columns have; 0 in an untyped one.
     schema_version: int = 0
-    #: What a partitioner said of rows, where that is no partition.
+    #: Answers of a partitioner that are no partition, by row.
     said: dict[int, str] = field(default_factory=dict)
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> Rows:
@@ -70,7 +70,7 @@ class Router:
                 option="partitioner",
             )
         self._partitioner = None if isinstance(partitioner, str) else partitioner
-        #: Spark's tasks begin at different partitions.
+        #: Where keyless rows begin: Spark's tasks begin at different partitions.
         self._first_turn = first_turn
         self._next_sticky: dict[bytes, int] = {}
 
@@ -87,7 +87,7 @@ class Router:
         if rows.chosen is not None and np.all(rows.chosen >= 0):
             return 0
         if self.by_hash and topic.partitions == 1:
-            return 0  # whatever the keys are: to hash them takes four times as long as all else
+            return 0  # without hashing keys, which takes four times as long as all else
         keys = keys_of(rows.batch)
         if self._partitioner is not None:
             return self._ask(self._partitioner, topic, keys, rows)
@@ -159,7 +159,7 @@ def _answer(partitioner: Partitioner, topic: Topic, key: bytes | None) -> int | 
             if 0 <= number < topic.partitions:
                 return number
         return f"{answer!r:.80}"
-    except BaseException as error:  # it may raise whatever it likes, to end its thread for example
+    except BaseException as error:  # also what would end the thread
         if can_be_interrupted() and not isinstance(error, Exception):
             raise  # else the worker asks again
         raise InvalidRequestError(

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kmq_storage.arrays import Mask, Numbers
 
-#: The digest of a row, among what it has more.
+#: The index of the digest among the extras of a row.
 _uniq = itemgetter(Extras._fields.index("uniq"))
 
 
@@ -45,13 +45,13 @@ class RowWork:
     def __init__(self, sends: Sequence[RowSends]) -> None:
         self.topic = sends[0].topic
         self._sends = sends
-        #: Where each send's rows begin among all of them, and their number at the end.
+        #: Where the rows of each send begin, and the number of all rows at the end.
         self._starts = [0, *accumulate(len(send) for send in sends)]
         self._kept: npt.NDArray[np.intp] | None = None
         self._routes: Routes = 0
         self._places: tuple[Numbers, Numbers] | None = None
         self._bases: dict[int, int] = {}
-        #: By row; taken sends change no more.
+        #: Extras by row; the sends don't change any more.
         self._extras: Mapping[int, WaitingExtras] = sends[0].extras
         if len(sends) > 1:
             self._extras = {
@@ -59,7 +59,7 @@ class RowWork:
                 for start, send in zip(self._starts, sends, strict=False)
                 for row, extras in send.extras.items()
             }
-        #: Those that may have what few rows have.
+        #: Those of the extras that aren't packed.
         self._plain = plain_among(self._extras)
         self.doubles = Doubles()
         self._double_times: Mapping[int, int] | None = None

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Guards the rare moments when an outcome grows waiters; shared, since it is held for so short.
+#: Held while an outcome grows waiters; one for all, since that is rare and short.
 _growing = threading.Lock()
 
 
@@ -57,7 +57,7 @@ class Outcome:
         self.awaited_by = 0
         #: Called when a caller waits: lingering would only make the wait longer.
         self.expedite = expedite
-        #: Of the process whose producer commits it.
+        #: The fork generation of the process whose producer commits it.
         self._generation = generation()
         self._sleepers: Sleepers | None = None
         self._callbacks: list[tuple[Callable[[Any], object], SendFuture[Any]]] = []
@@ -183,7 +183,7 @@ class SendFuture(Future[T], tuple[Outcome, int]):
         KmqTimeoutError when it is not done after `timeout` seconds.
         """
         outcome = self._outcome
-        if timeout is not None:  # what is past is no error: there is no time left
+        if timeout is not None:  # a negative rest of time is no error: there is no time left
             timeout = checked_seconds("timeout", timeout, above=-math.inf)
         outcome.awaited_by = threading.get_ident() if timeout is None else 0
         if not (outcome.done or outcome.wait(timeout)):
@@ -201,7 +201,7 @@ class SendFuture(Future[T], tuple[Outcome, int]):
         except Exception:
             _LOGGER.exception("exception calling callback for %r", self)
 
-    # What concurrent.futures.wait() and as_completed() touch, grown on demand.
+    # What concurrent.futures.wait() and as_completed() use, made on demand.
 
     @property
     def _state(self) -> str:  # type: ignore[override]
@@ -249,7 +249,7 @@ def _wake_waiters_of(futures: Iterable[SendFuture[Any]]) -> None:
 
     try:
         threading.Thread(target=wake, name="kmq-wake", daemon=True).start()
-    except RuntimeError:  # the interpreter ends, and starts no more threads
+    except RuntimeError:  # at its end, the interpreter starts no threads
         wake()
 
 

@@ -33,7 +33,7 @@ OnDelivery = Callable[[KmqError | None, RecordMetadata | None], object]
 class Places(Protocol):
     """Where committed rows went."""
 
-    #: Another one than that of a topic that has its name later.
+    #: Tells the topic from a later one of its name.
     topic_id: bytes
 
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
@@ -54,7 +54,7 @@ class Sends(Outcome):
     def __init__(self, topic: str, expedite: Expedite) -> None:
         super().__init__(expedite)
         self.topic = topic
-        #: Bytes that it holds in memory, roughly.
+        #: Roughly the bytes that it holds in memory.
         self.size = 0
         self.failure: KmqError | None = None
 
@@ -109,7 +109,7 @@ class RowSends(Sends):
         self._places: Places | None = None
         self._start = 0
         self._count: int | None = None
-        #: UTC microseconds, of rows whose timestamp the caller chose.
+        #: UTC microseconds of rows whose timestamp the caller chose.
         self._chosen_times: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -225,13 +225,13 @@ class ArrowSend(Sends):
         super().__init__(topic, expedite)
         self.batches = batches
         self.partition = partition
-        #: What is prepared of its way into a commit (`client.arrow_work.ArrowWork`).
+        #: What was encoded ahead of its commit (`client.arrow_work.ArrowWork`).
         self.work: Any = None
         self._rows: int = sum(each.batch.num_rows for each in batches)
         self.size = sum(int(each.batch.nbytes) for each in batches)
         #: First offset and the one after the last, per partition.
         self.offsets: dict[int, tuple[int, int]] = {}
-        #: Which topic of its name has them.
+        #: The id of the topic that has them.
         self.topic_id = b""
 
     def __len__(self) -> int:

@@ -24,7 +24,7 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import reopen_in_child
 
-#: Records that are read ahead, for all groups of a reader.
+#: How many records are read ahead, for all groups of a reader.
 _ROWS_IN_HAND = 64
 
 
@@ -124,7 +124,7 @@ class SharedReader:
         state = self._log.written_state()
         topic = single_partition(state, self._topic)
         known = (state.groups.get(group) if isinstance(group, str) else None) or Group()
-        # Other threads move the state on meanwhile: what is read first must not be the newer one.
+        # Other threads move the state on meanwhile: what is read first must be the older one.
         generation = known.generation
         place = known.offsets.get(topic.id, {}).get(0)
         return _Seen(
@@ -144,7 +144,7 @@ class SharedReader:
         member = self._log.environment.new_uuid().hex
         entries = (
             GroupOffsetsEntry(group, -1, seen.topic_id, ((0, place),)),
-            GroupEntry(group, seen.generation + 1, member, "", {}),  # the last, as `_seen` needs
+            GroupEntry(group, seen.generation + 1, member, "", {}),  # last, as `_seen` needs it
         )
         try:
             self._log.commit([Unit(entries)], durable=False)

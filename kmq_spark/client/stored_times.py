@@ -30,7 +30,7 @@ def stored_times(
             return found
         for partition, group in groupby(sorted(set(places)), itemgetter(0)):
             for near in _neighbours([offset for _, offset in group]):
-                with suppress(KmqError):  # trimmed or damaged: there is nothing to be told
+                with suppress(KmqError):  # trimmed or damaged: their timestamps are unknown
                     found.update(_read(log, topic, partition, near))
     return found
 

@@ -55,7 +55,7 @@ class Taking:
     def call_in(self) -> None:
         """Have the next call look at the group first, though it has records in hand."""
         self._assignment.is_called_in = True
-        self._holding.hand.size = 0  # so that it is a call
+        self._holding.hand.size = 0  # so that `poll` comes in
 
     def _come_in(self) -> None:
         if self._refusal is not None:
@@ -96,7 +96,7 @@ class Taking:
                 made = self._made(*found)
                 hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
                 records += made[:upto]
-        except Exception as error:  # it is met again by the next call
+        except Exception as error:  # the next call meets it again
             self._met(error, begun=bool(records))
         return Taken(records, self._holding, self._holding.before, hand, upto)
 
@@ -104,7 +104,7 @@ class Taking:
         """Raise an error of a call that has taken nothing; else the next call meets it again."""
         refusal, self._assignment.refusal = self._assignment.refusal, None
         if not begun:
-            self._holding.before = {}  # nothing was taken, and whose turn it is stays
+            self._holding.before = {}  # nothing was taken, and the turn stays
             raise error
         if error is refusal:
             self._refusal = error  # the subscriber is told of each partition once
@@ -157,7 +157,7 @@ class Taking:
         deadline = now() + (0.0 if begun else _FOREVER if timeout is None else timeout)
         state = self._assignment.refresh(begun=begun)
         while True:
-            seen = state.lsn  # before the look: another thread may move the state on at any time
+            seen = state.lsn  # read first: another thread may move the state on at any time
             found = self._fetcher.next_part(rows)
             left = deadline - now()
             if found is not None or left <= 0 or stopped():
@@ -165,7 +165,7 @@ class Taking:
             self._waits = True
             self._log.wait(seen, left, stopped, self._rehearse)
             self._waits = False
-            # Where each look is a request, waiting has looked already.
+            # In a bucket each look is a request, and waiting has looked already.
             follow = self._assignment
             state = follow.knowing(self._log.state) if self._log.is_remote else follow.refresh()
 

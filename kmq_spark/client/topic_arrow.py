@@ -28,7 +28,7 @@ class CheckedBatch:
     """A record batch in stored types whose values a topic takes, as far as it was known."""
 
     batch: pa.RecordBatch
-    #: The schemas of the topic that it was checked for, none of a plain one; None: of no topic.
+    #: The schemas of the topic that it was checked for: () for an untyped one, None for no topic.
     schemas: tuple[str, ...] | None
 
 
@@ -61,7 +61,7 @@ def _parts(data: pa.RecordBatch | pa.Table | pa.RecordBatchReader) -> list[pa.Re
         return list(data)
     try:
         return list(data.combine_chunks().to_batches())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # dictionaries that are no common one
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # dictionaries that can't be unified
         return list(data.to_batches())
 
 
@@ -96,7 +96,7 @@ def _checked(batch: pa.RecordBatch, topic: Topic | None) -> CheckedBatch:
 
         return CheckedBatch(in_typed_columns(batch, topic.name, columns), columns.schemas)
     if topic is None and not _is_plain(batch.schema):
-        return CheckedBatch(batch, None)  # what the topic takes is known when it is committed
+        return CheckedBatch(batch, None)  # the commit checks what the topic takes
     return CheckedBatch(_in_plain_columns(batch), ())
 
 

@@ -82,7 +82,7 @@ class Transactional:
     def _begin(self, transaction: Transaction) -> None:
         if not self._in_transaction:
             self._pending.check_open()
-            self._committer.check_epoch()  # else all of it would be in vain
+            self._committer.check_epoch()  # fail now, not at the commit
             self._transaction = transaction
         transaction.begin(self._pending, self._new_gathered())
 

@@ -21,7 +21,7 @@ class Turns:
         #: Those to ask, in the order of their turns.
         self.awake: dict[TopicPartition, None] = {}
         self._resting: dict[Partition, TopicPartition] = {}
-        #: The state that the resting ones are of, and how many of its changes were seen.
+        #: The state of the resting ones, and how many of its changes were seen.
         self._state: StoreState | None = None
         self._seen = 0
 
@@ -53,7 +53,7 @@ class Turns:
 
     def end(self, partition: TopicPartition) -> None:
         """Let the next turn of this partition come after the others'."""
-        del self.awake[partition]  # no call may come in between: it could be interrupted
+        del self.awake[partition]  # no call in between: it could be interrupted
         self.awake[partition] = None
 
     def rest(self, partition: TopicPartition, part: Partition) -> None:

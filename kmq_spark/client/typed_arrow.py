@@ -32,7 +32,7 @@ from kmq_storage.format.evolution import is_wider
 from kmq_storage.format.typed import is_own, stored_type
 from kmq_storage.names import nearest
 
-#: What may stand beside a topic's own columns.
+#: Columns that may stand beside a topic's own.
 ADDED = ("_key", "_partition", "_timestamp", "_headers", "_properties")
 
 
@@ -101,7 +101,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(variable or types.is_fixed_size_binary(kind))
 
 
-#: Kinds within which a cast is checked value by value, and loses nothing.
+#: Kinds of types: a cast inside a kind is checked value by value, and loses nothing.
 _KINDS = (
     types.is_integer,
     types.is_decimal,

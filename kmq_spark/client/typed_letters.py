@@ -28,7 +28,7 @@ class LetterRow(dict[str, Any]):
     def __init__(self, stream: bytes) -> None:
         """ValueError for bytes that are no stream of one row: any program may have sent them."""
         row = pa.ipc.open_stream(stream).read_all()
-        row.validate(full=True)  # or what is made of them could read beyond them
+        row.validate(full=True)  # else its arrays could read beyond the bytes
         if row.num_rows != 1:
             raise ValueError(f"the stream has {row.num_rows} rows")
         columns = zip(row.column_names, row.columns, strict=True)

@@ -106,7 +106,7 @@ def rows_of_values(
         return _typed_rows(columns, members, keys, times, extras)
     try:
         return rows_of_columns(values, keys, times, extras)  # type: ignore[arg-type]
-    except (TypeError, pa.ArrowException):  # columns of a typed value are no bytes
+    except (TypeError, pa.ArrowException):  # the columns of a typed value are no bytes
         plain = _only_bytes(topic.name, values, refuse)
         return rows_of_columns(plain, keys, times, extras)
 
@@ -140,7 +140,7 @@ def _checked(
                 if value.checked is not known and value.checked != known:
                     members = columns.checker.check(topic, members)
                 else:
-                    known = value.checked  # equal, and the next comparison is by identity
+                    known = value.checked  # equal: make the next comparison one by identity
             elif value is not None:
                 raise no_columns(topic)
             elif keys[row] is None:

@@ -16,11 +16,11 @@ class Uncommitted:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        #: Where partitions were placed, or last committed: what was handed out since is not.
+        #: Where each partition began, or was committed last: later records are not committed.
         self._begins: dict[TopicPartition, int] = {}
-        #: Partitions that went while records of them were handed out and not committed.
+        #: Partitions that were given away with uncommitted records handed out.
         self.gone: set[TopicPartition] = set()
-        #: Whether some of these were taken by others since a call last began to take records.
+        #: Whether some of these were lost since a call last began to take records.
         self.was_robbed = False
 
     def begin(self, partition: TopicPartition, position: int) -> None:

@@ -26,7 +26,7 @@ MEMBERS: Mapping[type, str] = {
     str: "text",
     bytes: "bytes",
 }
-#: The first is recognized in no time.
+#: By far the quickest check comes first.
 _MAPPINGS = (dict, Mapping)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
@@ -47,15 +47,15 @@ class Extras(NamedTuple):
     timestamp: int | None = None
     #: Bytes of headers and properties with their names.
     size: int = 0
-    #: Of a record that is sent to a queue, when and before which others it is handed out.
+    #: When, and before which others, a record for a queue is handed out.
     schedule: Schedule | None = None
-    #: The digest of what it is not to be stored a second time for; empty for nothing.
+    #: The digest of its `uniq`; empty without one.
     uniq: bytes = b""
 
 
 #: The same as a plain tuple, in which it waits for its commit.
 PlainExtras = tuple[Any, ...]
-#: Its member of that name.
+#: Gets the member `size` of such a tuple.
 size_among: Callable[[PlainExtras], int] = itemgetter(Extras._fields.index("size"))
 
 

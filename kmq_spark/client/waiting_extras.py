@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-#: One record's, packed or not.
+#: The extras of one record, packed or not.
 WaitingExtras = PlainExtras | bytes
 _PARTITIONS = 2**31
 

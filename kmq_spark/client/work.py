@@ -18,7 +18,7 @@ from kmq_storage.log.binding import Unit
 from kmq_storage.log.staging import PartitionRecords
 from kmq_storage.log.state import StoreState
 
-#: A topic that was deleted meanwhile may be there anew; files that were given up, too.
+#: Errors after which an attempt may succeed: a deleted topic was made again, files given up.
 TRY_AGAIN = (NotFoundError, ConflictError)
 
 

@@ -31,13 +31,13 @@ from kmq_storage.log.commit_log import CommitLog
 
 _LOGGER = logging.getLogger(__name__)
 
-#: A queue gives way to others when its listener was busy for so many seconds without a pause.
+#: Seconds after which a queue whose listener was busy without a pause gives way to others.
 _TURN_SECONDS = 60.0
 _NEXT_TURN = 0.010
-#: After so many seconds it is looked up whether a partition is this member's still.
+#: Seconds after which the log is asked whether a partition is still this member's.
 _OWNER_SECONDS = 20.0
 _LOOK_AGAIN = 1.0
-#: A partition is read no further while so many of its records wait, until they are so few.
+#: A partition pauses at so many waiting records, until they are so few.
 WAITING_MAX, WAITING_LOW = 1_000, 500
 _REASON_LENGTH_MAX = 1_000
 
@@ -55,7 +55,7 @@ class PartitionQueue(ProcessQueue):
         #: When the partition was this member's for certain.
         self.owned_at = log.environment.monotonic()
         self.burials = Burials(log)
-        #: Whether it is read no further for now.
+        #: Whether it is paused.
         self.is_full = False
 
 
@@ -70,7 +70,7 @@ class Listening:
         self._listener = listener
         self._settings = settings
         self._monotonic = log.environment.monotonic
-        #: Held while offsets are committed, so that none goes back.
+        #: Held while offsets are committed: else one could go back.
         self.committing = threading.Lock()
         self._runs: Runs[PartitionQueue] = Runs(self._run, self._monotonic)
         self.close = self._runs.close
@@ -140,7 +140,7 @@ class Listening:
         suspended = OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         try:
             answer: object = self._listener(records.copy(), context)
-        except BaseException as error:  # its thread goes on: else the queue would stand for ever
+        except BaseException as error:  # its thread goes on: else the queue would stop for ever
             _LOGGER.warning("a listener of group %s failed", self._reader.group, exc_info=True)
             return suspended, _told(error)
         if not isinstance(answer, OrderlyStatus):

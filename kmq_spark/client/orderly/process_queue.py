@@ -39,14 +39,14 @@ class QueueState:
     consuming: Records = ()
     #: How often a record was handed to the listener without success, by offset.
     reconsumed: Mapping[int, int] = field(default_factory=lambda: _NO_COUNTS)
-    #: The next offset to commit, and the one that is; -1 before the first.
+    #: The next offset to commit, and the committed one; -1 before the first.
     offset: int = -1
     committed: int = -1
     #: Whether a thread takes from it, or will without being asked.
     is_scheduled: bool = False
     #: Whether the listener has records of it now.
     is_called: bool = False
-    #: Whether nothing may be taken, since the partition shall be another member's.
+    #: Whether nothing may be taken, since the partition is planned for another member.
     is_leaving: bool = False
     #: Whether the partition is another member's: nothing of this is committed any more.
     is_dropped: bool = False
@@ -100,7 +100,7 @@ def commit(state: QueueState) -> QueueState:
     if not state.consuming:
         return state
     end = state.consuming[-1].offset + 1
-    if state.waiting:  # what was taken may have been put back in part
+    if state.waiting:  # a part of it may have been put back
         end = min(end, state.waiting[0].offset)
     done = discard(state, state.consuming)
     return replace(done, offset=max(state.offset, end))

@@ -27,9 +27,9 @@ from kmq_storage.log.commit_log import CommitLog
 
 _LOGGER = logging.getLogger(__name__)
 
-#: Offsets are committed so many seconds apart.
+#: Seconds between commits of offsets.
 _COMMIT_SECONDS = 1.0
-#: After an error it is tried again so many seconds later.
+#: Seconds until an error is followed by another attempt.
 _ERROR_SECONDS = 1.0
 _READ_AT_ONCE = 500
 _REFUSED = (FencedError, NotFoundError, OffsetOutOfRangeError)
@@ -53,7 +53,7 @@ class Reading:
         self.is_listener = self._listening.is_inside
         self.wake = self._reader.call
         self.queues: dict[Place, PartitionQueue] = {}
-        #: Partitions of which nothing was read since they came, and where they begin.
+        #: Partitions of which nothing was read yet, and where they begin.
         self._gained: dict[Place, int] = {}
         #: Queues that were dropped while the listener had records of them.
         self._dropped: dict[Place, PartitionQueue] = {}
@@ -94,7 +94,7 @@ class Reading:
             self._read()
         except ClosedError:
             raise
-        except KmqError as error:  # it may pass, and other partitions are read on
+        except KmqError as error:  # it may pass, and other partitions go on
             _LOGGER.warning("group %s: %s", self._reader.group, _told(error, self._reader.group))
             self._closing.wait(_ERROR_SECONDS)
 
@@ -103,7 +103,7 @@ class Reading:
         self._commit_if_due()
         self._begin_with_gained()
         self._pause_full_ones()
-        # What comes of a partition that is gained meanwhile may be older than that: void.
+        # Records of a partition that is gained meanwhile may be older than that: drop them.
         found = self._reader.consume(_READ_AT_ONCE, timeout=_COMMIT_SECONDS)
         for place, records in groupby(found, lambda each: Place(str(each.topic), each.partition)):
             if place in self.queues and place not in self._gained:
@@ -136,7 +136,7 @@ class Reading:
         for place in _places(partitions):
             key, self._gained[place] = beginnings[place]
             self.queues[place] = PartitionQueue(self._log, place, key)
-            if place in self._dropped:  # it must not get a partition twice at a time
+            if place in self._dropped:  # it must not get one partition twice at once
                 self._reader.pause({place.topic: [place.partition]})
 
     def _ready(self, moving: list[TopicPartition]) -> list[TopicPartition]:
@@ -145,7 +145,7 @@ class Reading:
         for place, queue in self.queues.items():
             if queue.state.is_leaving != (place in places):
                 queue.change(partial(replace, is_leaving=place in places))
-                self._listening.put(queue, ())  # what stays after all goes on
+                self._listening.put(queue, ())  # a partition that stays after all goes on
         return [each for place, each in places.items() if not self.queues[place].state.is_called]
 
     def _revoked(self, partitions: Partitions) -> None:

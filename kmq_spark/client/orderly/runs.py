@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: Listeners that wait hold up others only when there are so many of them.
+#: So many waiting listeners are needed before they delay others.
 _THREADS_MAX = 64
 
 
