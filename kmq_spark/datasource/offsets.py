@@ -28,7 +28,7 @@ from kmq_storage.errors import FormatVersionError, InvalidRequestError
 
 #: Offset by partition by topic.
 Positions = Mapping[str, Mapping[int, int]]
-#: A partition in text, made once: each batch of a query names the same.
+#: Partition numbers as text, made once: each batch of a query names the same.
 _text = lru_cache(maxsize=1 << 16)(str)
 
 #: No topic can be called that.
@@ -46,7 +46,7 @@ class StreamOffset:
     positions: Positions = field(default_factory=dict)
     ids: Mapping[str, uuid.UUID] | None = None
     first: Positions | None = None
-    #: Where partitions go on that are not covered now, should they come back.
+    #: Where partitions go on that the options leave out now, should they come back.
     left: Mapping[uuid.UUID, Mapping[int, int]] = field(default_factory=dict)
     #: The query, where it has a group: the same over all runs of one checkpoint.
     query: uuid.UUID | None = None

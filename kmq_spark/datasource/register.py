@@ -26,7 +26,7 @@ def activate(spark: SparkSession) -> None:
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is None:
-        spark.createDataFrame([], "nothing int")  # the only public call that does it
+        spark.createDataFrame([], "nothing int")  # the only public call that makes a session active
 
 
 def checked_session(spark: SparkSession, needed: str) -> SparkSession:

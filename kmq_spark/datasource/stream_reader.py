@@ -77,11 +77,11 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: At this LSN, nothing was new behind this start.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
-        #: The log in which the newest batch was looked for.
+        #: The log in which the newest batch was planned.
         self._opened: CommitLog | None = None
-        #: What the progress was told last, and from what that was made.
+        #: What was reported to the progress last, and what it was made from.
         self._reported: tuple[tuple[Any, ...], Offset] = ((), {})
-        #: What was found out of ranges at this LSN, by topic, since `partitions` is asked next.
+        #: What is known of ranges at this LSN, by topic: `partitions` needs it next.
         self._looked_at: tuple[int, Mapping[bytes, TopicRanges]] = (-1, {})
         #: The last two offsets of this run, as Spark keeps them and parsed.
         self._known: list[tuple[Offset, StreamOffset]] = []
@@ -124,7 +124,9 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = end
         if end is finished:
             self._idle = None if limits.least else (log.state.lsn, start)
-            if self._available_now:  # a process in a bucket keeps its group beyond its death
+            if (
+                self._available_now
+            ):  # in a bucket, a process keeps its place in the group beyond its death
                 self._arrived = True
                 self.stop()
             return start or end.to_json()
@@ -181,7 +183,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _least(self) -> int:
         """Return how many records a batch waits for: none at first, nor after the given delay."""
         options = self._options
-        # An AvailableNow run has promised to reach its end, with how little ever is left.
+        # An AvailableNow run must reach its end, however little is left.
         if options.min_offsets_per_trigger is None or self._fired is None or self._available_now:
             return 0
         waited = self._environment.monotonic() - self._fired
@@ -224,7 +226,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return plan(ranges, self._losses, self._options.tasks, history)
 
         tasks = looking_again(log, planned)
-        self._looked_at = -1, {}  # it would keep alive a state that is replaced
+        self._looked_at = -1, {}  # else it would keep a replaced state in memory
         if member is None or self._announced:
             return tasks
         # A first batch without records announces its query, a later one what the query reads.

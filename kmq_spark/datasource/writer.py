@@ -27,7 +27,7 @@ from kmq_storage.errors import IllegalStateError
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
-#: And this every task of a session that has it: below it are the checkpoints that say no place.
+#: And this every task of a session that sets it: checkpoints without a place are below it.
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Larger batches are cut: a reader holds some of them.
 BATCH_ROWS = 65_536
 
-#: Smaller ones are put together: to copy these costs more than Spark's work for one more batch.
+#: Smaller ones are put together; to copy larger ones costs more than Spark's work for a batch.
 _ENOUGH_ROWS = 8_192
 _ENOUGH_BYTES = 1 << 20
 
@@ -141,7 +141,7 @@ def _properties_as_text(column: pa.Array) -> pa.Array:
     entries = pa.StructArray.from_arrays(
         [column.keys, texts], fields=[_TEXTS.key_field, _TEXTS.item_field]
     )
-    # Which entries are whose, and who has none, stays as it is stored.
+    # Offsets and nulls of the maps stay as they are stored.
     places = column.buffers()[:2]
     return pa.Array.from_buffers(
         _TEXTS, len(column), places, column.null_count, column.offset, [entries]

@@ -18,10 +18,10 @@ from kmq_storage.objects.open import open_files
 #: A task holds at most about this much in memory before it writes files.
 _WAITING_BYTES_MAX = 64 << 20
 
-#: And this much that is on its way to files.
+#: And this much more that is on its way to files.
 _COMING_BYTES_MAX = 32 << 20
 
-#: What a task has left below this travels to the driver instead of becoming files.
+#: A rest of a task below this travels to the driver instead of becoming a file.
 _MESSAGE_BYTES_MAX = 128 << 10
 
 _Place = tuple[bytes, int]

@@ -24,7 +24,7 @@ EARLIEST, LATEST, GROUP = "earliest", "latest", "group"
 #: Kafka's numbers for the two ends of a partition.
 OFFSET_EARLIEST, OFFSET_LATEST = -2, -1
 
-#: One place in a partition.
+#: A point in one partition.
 Point: TypeAlias = int | Instant
 
 _REST = "*"
@@ -42,14 +42,14 @@ _TIMES = (
 class Bound:
     """Where a read begins or ends: one point for all partitions, or a point for each."""
 
-    #: The option that says so.
+    #: The option that gave it.
     option: str
     word: str | None = None
     instant: Instant | None = None
     named: Mapping[str, Mapping[int, Point]] = field(default_factory=dict)
-    #: By topic, for its partitions that are not named.
+    #: By topic, the point for partitions that are not named.
     rest: Mapping[str, Point] = field(default_factory=dict)
-    #: Whose offsets these are, by topic, where they say so: those of a query's progress do.
+    #: The ids of the topics that the offsets count in, where known: from a query's progress.
     ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
 
     @property

@@ -42,7 +42,7 @@ SOURCE_OPTIONS = (
     "archive",
 )
 
-#: Options of a read that mean something to a stream only.
+#: Options of a read that only a stream uses.
 STREAM_OPTIONS = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
@@ -65,13 +65,13 @@ SINK_OPTIONS = (
 _ACCESS = "access to a store is that of its storage (file rights, credentials of the bucket)"
 _NO_BROKER = "kmq polls no broker: remove it"
 
-#: For what CREATE TABLE adds: Spark hands a source in Python no option when such a table is read,
-#: so it would be dead.
+#: For options of CREATE TABLE: Spark hands a Python source none of them when such a table is read,
+#: so they would have no effect.
 NO_TABLES = (
     "kmq makes no tables in a catalog: use CREATE TEMPORARY VIEW name USING kmq OPTIONS (...)"
 )
 
-#: By name, or by how a name begins: the longest that fits says what to do.
+#: Advice by name, or by the beginning of a name: the longest that fits counts.
 _INSTEAD = {
     "location": NO_TABLES,
     "provider": NO_TABLES,

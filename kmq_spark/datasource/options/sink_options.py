@@ -14,7 +14,7 @@ from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry
 from kmq_storage.names import queue_log
 
-#: What Spark itself adds to the options of a streaming sink.
+#: Options that Spark itself adds for a streaming sink.
 _CHECKPOINT, _QUERY = "checkpointlocation", "queryname"
 
 
@@ -25,11 +25,11 @@ class SinkOptions:
     url: str
     #: A queue's own log is one, too.
     topic: str | None
-    #: What a batch write is known by: `txnAppId` and `txnVersion`, stored once at each target.
+    #: The identity of a batch write: `txnAppId` and `txnVersion`, stored once at each target.
     batch: BatchIdEntry | None = None
     #: What moves a group in the commit of a batch write.
     move: tuple[GroupOffsetsEntry, ...] = ()
-    #: Where a stream keeps what it plans; None where the session's settings say it.
+    #: The checkpoint of a stream; None where the session's settings name it.
     checkpoint: str | None = None
 
 

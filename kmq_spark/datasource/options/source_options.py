@@ -36,7 +36,7 @@ from kmq_storage.errors import InvalidRequestError
 from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.objects.urls import absolute
 
-#: What `startingOffsetsByTimestampStrategy` says of a partition without a record that late.
+#: Values of `startingOffsetsByTimestampStrategy`, for a partition without a record that late.
 ERROR, LATEST_INSTEAD = "error", "latest"
 
 _MAX_TRIGGER_DELAY = 15 * 60.0
@@ -55,7 +55,7 @@ class SourceOptions:
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
-    #: Seconds after which fewer than `min_offsets_per_trigger` are read.
+    #: Seconds after which fewer records than `min_offsets_per_trigger` are read.
     max_trigger_delay: float = _MAX_TRIGGER_DELAY
     tasks: TaskLimits = field(default_factory=TaskLimits)
     #: The columns that are read, in this order; None for all.
@@ -64,13 +64,13 @@ class SourceOptions:
     queues: WantedQueues | None = None
     include_headers: bool = False
     include_properties: bool = False
-    #: For typed topics: where each record stands, beside its own columns.
+    #: For typed topics: whether to add columns that tell where each record stands.
     include_metadata: bool = False
     fail_on_data_loss: bool = True
     group: str | None = None
     #: One of TABLES: the store's own state instead of records.
     table: str | None = None
-    #: Where `kmq archive` has put the records that are gone from the log.
+    #: The archive (`kmq archive`) that has the records that are gone from the log.
     archive: str | None = None
 
 

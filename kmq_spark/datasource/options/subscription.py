@@ -21,9 +21,9 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    #: By topic, the only ones that count.
+    #: The partitions that are read, by topic.
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    #: Of every topic, the only ones that count; None for all.
+    #: The partitions that are read of every topic; None for all.
     numbers: tuple[range, ...] | None = None
 
     @property
@@ -81,7 +81,7 @@ def _pattern(given: str) -> str:
         refuse("subscribePattern", given, "a regular expression on topic names")
     try:
         with warnings.catch_warnings():
-            # In Java there are sets in sets, `[a-z&&[^x]]`: here they would match something else.
+            # Java has sets in sets, `[a-z&&[^x]]`: in Python they would match something else.
             warnings.simplefilter("error", FutureWarning)
             re.compile(text)
     except (re.error, OverflowError, RecursionError, FutureWarning) as problem:

@@ -31,7 +31,7 @@ LARGEST = 2**63 - 1
 _AMOUNT = re.compile(r"([0-9]{1,19})([a-z]*)\Z")
 _BYTES = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
 _BYTES |= {f"{unit}b": factor for unit, factor in _BYTES.items()}
-#: In seconds; Spark takes a bare number for milliseconds.
+#: Units in seconds; Spark takes a number without one for milliseconds.
 SECONDS = {
     "us": 1e-6,
     "ms": 1e-3,
@@ -146,7 +146,7 @@ def queues(given: Given, option: str) -> WantedQueues | None:
     text = given.get(option.lower())
     if text is None:
         return None
-    if text.lstrip().startswith("["):  # a name that begins so stands in an array, too
+    if text.lstrip().startswith("["):  # a name that begins like this must stand in an array, too
         listed = _listed(text)
         names = [b""] if listed is None else [_queue_name(each) for each in listed]
         if b"" in names:
@@ -232,7 +232,7 @@ def store_url(given: Given) -> str:
         refuse("store", store, f"the same place as 'path' ({path!r}), or only one of the two")
     url = path or store
     if not url:
-        # Of a table in a catalog, Spark tells a source in Python nothing.
+        # Spark tells a Python source nothing of a table in a catalog.
         more = "" if given else f"; {NO_TABLES}"
         told = "the store is missing: name its folder as load(path), save(path) or option 'path'"
         raise InvalidRequestError(f"{told}{more}", option="path")

@@ -38,7 +38,7 @@ class Coverage:
 
     topics: Mapping[str, Topic]
     partitions: Mapping[str, Sequence[int]]
-    #: Holds what is older than the log.
+    #: The archive, which has what is older than the log.
     history: History | None = None
 
     @property
@@ -280,7 +280,7 @@ def _bound(side: str, word: str) -> Bound:
 
 def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
     if starting.option != "startingOffsets" or starting.word in (EARLIEST, GROUP):
-        return  # a start by time may be the end, where that was asked for
+        return  # a start by time may be the end, if that was asked for
     at_latest = [
         f"{topic}-{partition}"
         for topic, points in coverage.points(starting).items()

@@ -16,7 +16,7 @@ from kmq_storage.log.state import StoreState
 if TYPE_CHECKING:
     from kmq_spark.datasource.planning.history import History
 
-#: A message names at most so many partitions.
+#: The most partitions that a message names.
 _NAMED_MAX = 20
 
 

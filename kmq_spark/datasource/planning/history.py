@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kmq_spark.lake.reading import Archive, ArchivedRange
 
 
-#: A range of an archive is in memory as a whole.
+#: The most bytes of a range of an archive, which is in memory as a whole.
 _RANGE_BYTES_MAX = 64 << 20
 #: Where a calendar begins.
 _FIRST_DAY = to_microseconds(datetime(1, 1, 1, tzinfo=UTC))
@@ -183,7 +183,7 @@ def small_parts(ranges: Iterable[ArchivedRange]) -> list[ArchivedRange]:
 
 
 def _divided(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
-    # By its number, a range is found again.
+    # The number of a range finds it again.
     places = [OffsetRange(r.topic, n, r.start, r.end) for n, r in enumerate(ranges)]
     parts = at_most(places, limits.max_records)
     if limits.max_bytes is not None:

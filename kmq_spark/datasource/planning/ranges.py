@@ -14,11 +14,11 @@ from dataclasses import dataclass
 #: Starting a task costs as much as reading some MiB, so smaller partitions share one.
 TASK_BYTES_MIN = 4 << 20
 
-#: Above this a task is split, though its partition is only one; Spark cuts files so, too.
+#: Bytes above which one partition is split into several tasks; Spark cuts files so, too.
 TASK_BYTES_SPLIT = 128 << 20
 
-#: So many for each core even out what some take longer; more only cost their starts, so tasks are
-#: larger instead, up to `TASK_BYTES_MAX`.
+#: So many tasks for each core even out that some take longer. More would only cost their starts, so
+#: tasks become larger instead, up to `TASK_BYTES_MAX`.
 TASKS_PER_CORE = 4
 TASK_BYTES_MAX = 512 << 20
 

@@ -26,11 +26,11 @@ class Times:
     """Finds the offsets of instants in the records of a store."""
 
     reader: ChunkReader
-    #: What relative instants count from, in UTC microseconds.
+    #: The instant that relative ones count from, in UTC microseconds.
     now: int
-    #: Looked into where the log begins later.
+    #: The archive, searched where the log begins later.
     history: History | None = None
-    #: The ids of topics that are not looked into: their group knows where a new stream begins.
+    #: The ids of topics that are not searched: their group knows where a new stream begins.
     begun: Container[bytes] = ()
 
     def bound(self, bound: Bound | None, coverage: Coverage, *, late: bool) -> Bound | None:

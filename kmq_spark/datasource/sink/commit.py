@@ -57,7 +57,7 @@ def commit_written(
 
 def _wait_for(log: CommitLog, lsn: int) -> None:
     """Return when a commit is on disk: the process that wrote it may have died before that."""
-    with suppress(OffsetOutOfRangeError):  # one that was collected was there
+    with suppress(OffsetOutOfRangeError):  # a collected commit was on disk
         log.sync(log.written_commit(lsn))
 
 

@@ -10,7 +10,7 @@ from kmq_storage.log.staging import PartitionRecords, SizedBatch
 
 #: A staged file is full with so many bytes or rows. Each holds one record batch, so that it takes
 #: 96 bytes of the commit; sealing makes larger ones. What is full is written at once, while Spark
-#: makes the rows that follow: for what is written at the end, everybody waits.
+#: makes the rows that follow: for what is written at the end, the whole job waits.
 FILE_BYTES = 4 << 20
 _FILE_ROWS = 1 << 19
 

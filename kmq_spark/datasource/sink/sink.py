@@ -46,13 +46,13 @@ class Sink:
     lsn: int
     topic: str | None
     definitions: Mapping[str, Definition]
-    #: What a batch write is known by at its target; a stream's tasks tell.
+    #: The identity of a batch write at its target; for a stream, its tasks tell it.
     batch: BatchIdEntry | None = None
     #: Whether that write is stored already, so that its rows need not be looked at.
     stored: bool = False
-    #: What moves a group in the same commit.
+    #: The entries that move a group in the same commit.
     move: tuple[GroupOffsetsEntry, ...] = ()
-    #: Where a stream keeps what it plans.
+    #: The checkpoint of a stream.
     checkpoint: str | None = None
 
     def counted(self, query: str, number: int) -> BatchIdEntry:
@@ -90,7 +90,7 @@ class Written(WriterCommitMessage):
     small: tuple[PartitionRecords, ...]
     #: The streaming query; None for a batch write.
     query: str | None = None
-    #: Where the session keeps checkpoints; None where the stream itself says it, or nobody.
+    #: Where the session keeps checkpoints; None if the stream names its own, or none is known.
     checkpoint: str | None = None
 
 

@@ -19,12 +19,12 @@ from kmq_spark.datasource.columns.typed_schema import METADATA_NAMES, spark_arro
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import is_own, stored_type
 
-#: What has no counterpart of its kind in Spark, and the type that a read gives it: a write takes
-#: that back.
+#: Types without a counterpart in Spark, and the type that a read gives them: a write takes that
+#: back.
 _STAND_INS = {pa.uint64(): pa.decimal128(20, 0), pa.float16(): pa.float32()}
 
-#: How like a column of the topic another name is that nobody means for anything else: one letter
-#: of three is another at most, or two of them have changed places in four.
+#: A name so similar to a column of the topic is taken as misspelt: at most one letter of three
+#: differs, or two of four have changed places.
 _MISSPELT = 0.75
 
 

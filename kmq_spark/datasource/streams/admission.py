@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers
 
 #: What a batch takes at most when no option limits it: a first start from `earliest` must not
-#: die of memory. Some seconds of reading; Spark's own price per batch stays below a tenth of it.
+#: run out of memory. Some seconds of reading; Spark's own cost per batch stays below a tenth of it.
 BYTES_DEFAULT = 512 << 20
 
 #: Estimates of what a partition's records weigh are corrected this often.

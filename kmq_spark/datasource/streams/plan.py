@@ -71,8 +71,8 @@ def next_end(
     )
     if first == positions:
         check_whole(state, coverage)
-        # What came, went or was lost gets into the checkpoint, though its batch is empty: else it
-        # is not known at the next start, or to who deletes it before its first record is read.
+        # What came, went or was lost goes into the checkpoint, even with an empty batch: else it is
+        # unknown at the next start, or when it is deleted before its first record is read.
         if limits.least or _is_same_place(start, end):
             return start, ()
     return end, ranges

@@ -15,7 +15,7 @@ from kmq_storage.log.spread import Spread
 if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers
 
-#: Of what a batch has room for by the estimates, so much is looked at beforehand.
+#: The multiple of a batch, by the estimates, that is looked at beforehand.
 _AHEAD = 2.0
 
 
