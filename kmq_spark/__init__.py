@@ -1,7 +1,10 @@
 """kmq: a message log and queue without a server, native to Spark.
 
-`kmq_spark.open(url)` gives a store; `spark.read.format("kmq")` reads it. Importing this starts
-nothing and loads what is named, when it is: a process of Spark's needs no producer.
+`kmq_spark.open(url)` opens a store, whose `producer`, `consumer` and `queue` send and receive
+records; `spark.read.format("kmq")` and `spark.readStream` read them as DataFrames.
+
+Importing this starts nothing and imports no pyspark. Each name is loaded when it is first used, so
+that a worker of Spark loads no producer.
 """
 
 from __future__ import annotations
@@ -96,10 +99,10 @@ __all__ = [
     "open",
 ]
 __all__ += errors.__all__
-if sys.modules.get("pyspark") or find_spec("pyspark"):  # else `import *` and `help` would fail
+if sys.modules.get("pyspark") or find_spec("pyspark"):  # or `import *` and `help` fail
     __all__ += ["KmqDataSource", "incremental", "lag", "register"]
 
-#: Where each name is that is loaded late, as `module:name`, or `module` where it is the same.
+#: The module of each name that is loaded on first use; `module:name` where it has another name.
 _LATER = {
     **dict.fromkeys(("BatchMetadata", "RecordMetadata"), "kmq_spark.client.metadata"),
     "Consumer": "kmq_spark.client.consumer",
@@ -145,7 +148,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is loaded late when it is asked for."""
+    """Load a name when it is first used."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -34,7 +34,7 @@ from kmq_storage.maintenance.seal import partitions_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Tasks of a job at most: each opens the store, which of many partitions takes most of the time.
+#: The most tasks of a job: each opens the store, which with many partitions takes most of the time.
 _TASKS = 256
 
 
@@ -90,7 +90,7 @@ def _on_executors(
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         if numbers:
-            # Partitions of one topic, which are alike, go to different tasks.
+            # Partitions of one topic are alike: they go to different tasks.
             mine = [each for number in numbers for each in partitions[number::tasks]]
             yield _tidied(url, mine, seal_after)
 

@@ -16,7 +16,7 @@ from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.log.state import StoreState
 
-#: What file systems take as the name of a folder.
+#: The most bytes that file systems take as the name of a folder.
 _FOLDER_BYTES = 255
 
 
@@ -87,7 +87,7 @@ def _check_format(path: str, record: ArchiveRecord, file_format: str | None) -> 
 def _refuse_less(
     path: str, state: StoreState, record: ArchiveRecord, topics: Sequence[str]
 ) -> None:
-    # Topics that are gone are the stream's to report: it knows what went unread of them.
+    # The stream reports deleted topics: it knows what went unread of them.
     less = [name for name in record.topics if name not in topics and state.find_topic(name)]
     if topics and less:
         raise InvalidRequestError(

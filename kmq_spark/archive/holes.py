@@ -77,6 +77,6 @@ def _offsets_of(
 
 
 def _offset(records: ArchiveRecords, record: ArchiveRecord, number: int) -> StreamOffset:
-    # A version, Spark's own facts, and a line for each source: here there is one.
+    # A version, Spark's own facts, and a line for each source, of which there is one.
     lines = records.files.read(f"{record.checkpoint}/offsets/{number}").decode().splitlines()
     return parse_stream_offset(json.loads(lines[-1]))

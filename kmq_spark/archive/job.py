@@ -96,7 +96,7 @@ def run(
     query.awaitTermination()
     place.sync()
     follow(query, storage_options)  # after the last batch, Spark tells the source nothing
-    # A batch that is replayed finds what it lacks after Spark had asked for its progress.
+    # A replayed batch finds its losses after Spark asked for its progress.
     lost = max(lost_records(place) - known, 0, *map(_lost, query.recentProgress))
     with open_store(url, create=False, storage_options=storage_options) as store:
         group = query.name
@@ -196,7 +196,7 @@ def _writer(
         log = open_log(url, read_only=True) if with_holes or record.typed else None
         if log is not None:
             _refuse_growth(log.refresh(), record, batch.columns)
-        place.sync()  # Spark's plan of the batch: a later one under its number would be ignored
+        place.sync()  # first Spark's plan of the batch: another one of its number would be ignored
         if log is not None and with_holes:
             note_holes(log, place, record, number)
         write(_laid_out(batch, record), place, record, number)
@@ -245,7 +245,7 @@ def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, n
         .option("txnVersion", number)
         .option("mergeSchema", "true")
         .option("delta.enableTypeWidening", "true")  # as typed topics do; counts at the first
-        .option("delta.enableDeletionVectors", "false")  # the files alone are to say what counts
+        .option("delta.enableDeletionVectors", "false")  # readers go by the files alone
         .partitionBy(record.column("topic"), record.column("day"))
         .save(place.url)
     )
@@ -258,7 +258,7 @@ def _write_parquet(
     folder = batch_folder(record, number)
     (
         batch.write.mode("overwrite")
-        .option("partitionOverwriteMode", "static")  # whatever an attempt cut short has left
+        .option("partitionOverwriteMode", "static")  # what an interrupted attempt left
         .partitionBy(record.column("topic"), record.column("day"))
         .parquet(f"{place.url}/{folder}")
     )

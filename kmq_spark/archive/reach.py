@@ -10,7 +10,7 @@ from kmq_storage.errors import InvalidRequestError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: What to add to a Spark that was installed without clients of buckets.
+#: What to add to a Spark that has no clients for buckets.
 _ADVICE = {
     "s3": "the jars of org.apache.hadoop:hadoop-aws, and spark.hadoop.fs.s3.impl = "
     "org.apache.hadoop.fs.s3a.S3AFileSystem with what fs.s3a.* asks for",

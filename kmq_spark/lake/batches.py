@@ -11,7 +11,7 @@ from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord
 from kmq_storage.errors import IllegalStateError
 
-#: Ours, and Spark's, which is all that older archives have; hidden from readers of tables.
+#: Our mark, and Spark's, the only one of older archives; both hidden from readers of tables.
 _MARK, _MARKS = "_kmq_complete", {"_kmq_complete", "_SUCCESS"}
 
 

@@ -17,7 +17,7 @@ _METADATA = ("topic", "topicId", "partition", "offset", "timestamp")
 _RECORD = ("key", "value", "headers", "properties")
 
 
-#: What no column of a Delta table may have in its name, unless another name stands in the files.
+#: Characters that no column name of a Delta table may have (without column mapping).
 _NOT_IN_DELTA = " ,;{}()\n\t="
 
 

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow.parquet import FileMetaData, ParquetFile, RowGroupMetaData
 
-#: What a Delta table may ask of its readers that leaves its files to be read as they are.
+#: Reader features of a Delta table with which its files can still be read as they are.
 _HARMLESS = {
     *("timestampNtz", "typeWidening", "typeWidening-preview"),
     *("v2Checkpoint", "vacuumProtocolCheck"),
 }
 
-#: So many records tell what the others weigh, or as many as packed bytes of them.
+#: So many records, or packed bytes of them, are enough to judge the others.
 _SAMPLE_ROWS = 1_024
 _SAMPLE_BYTES = 4 << 20
 
@@ -46,7 +46,7 @@ _TRUNCATED = timedelta(milliseconds=1)
 class ArchivedFile:
     """A Parquet file with records of one topic, and between which values they lie."""
 
-    #: Below the archive.
+    #: The path below the archive.
     path: str
     topic: str
     bytes: int
@@ -138,7 +138,7 @@ def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[Archive
         raise no_files(place)
     _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
     actions = pa.table(table.get_add_actions(flatten=True))
-    # A topic's own columns may have values in their statistics that Python can't say.
+    # Statistics of a topic's own columns may have values that Python has no type for.
     facts = _facts(record)
     wanted = [name for name in actions.column_names if name in facts]
     for action in actions.select(wanted).to_pylist():

@@ -14,7 +14,7 @@ from kmq_spark.lake.files import ArchivedFile, group_of, opened
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord
 
-#: A record batch out of a file has at most so many rows, and about so many bytes.
+#: The most rows of a record batch from a file, and about how many bytes.
 BATCH_ROWS = 65_536
 _BATCH_BYTES = 4 << 20
 

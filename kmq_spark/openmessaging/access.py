@@ -17,7 +17,7 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import queue_log
 from kmq_storage.objects.fork import generation
 
-#: Seconds that messages wait for others: with many topics there are few of each at a time.
+#: Seconds that messages linger: with many topics, few messages of each come at a time.
 _LINGER = 0.1
 _lock = threading.Lock()
 _shared: dict[str, Shared] = {}
@@ -60,7 +60,7 @@ class StoreUser(BothSpellings):
             self._shared.users += 1
         self._store, self._host = self._shared.store, self._shared.store.url
         self._closed = False
-        #: What is to be done at the end, the last first.
+        #: What is done at the end, the last entry first.
         self._ending = ExitStack()
         self._ending.callback(self._shared.leave)
         self._made_in = generation()

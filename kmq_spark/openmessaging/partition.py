@@ -16,10 +16,10 @@ from kmq_storage.groups import committed_offsets, set_group_offsets
 from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
 
-#: Where iterators are that were told to persist it; no queue's position stands there.
+#: The group of persisted iterator positions; no queue stores its position in it.
 _GROUP = "oms-partitions"
 _ROWS = 512
-#: The instants that a datetime has, UTC ms.
+#: The first and last instant of a datetime, UTC ms.
 _FIRST_TIME, _LAST_TIME = -62_135_596_800_000, 253_402_300_799_999
 
 
@@ -43,7 +43,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
     def __init__(self, store: Store, topic: str, partition: int) -> None:
         self._store, self._topic, self._partition = store, topic, partition
         self._shared_headers = stored.shared_headers(store.url)
-        #: Which topic of this name it walks; one that is made again is another one.
+        #: The id of the topic: one that is made again under its name is another one.
         self._topic_id = b""
         self._bounds()
 
@@ -55,14 +55,14 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
             self._topic_id = topic.id
             known = committed_offsets(state, _GROUP)
             self._at = min(known.get(topic.name, {}).get(self._partition, 0), part.end)
-            #: The offsets that were read last, and what is there.
+            #: The offsets that were read last, and their messages.
             self._seen, self._messages = range(0), dict[int, stored.Stored]()
         return part.first, part.end
 
     def current_offset(self) -> int:
         """Return the offset of the message that `next` gives."""
         start, _ = self._bounds()
-        return max(self._at, start)  # what was trimmed is not gone through
+        return max(self._at, start)  # skip what was trimmed
 
     def first_offset(self) -> int:
         """Return the offset of the first message."""
@@ -103,7 +103,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         while found is None and self.has_next():
             at = self.current_offset()
             found = self._message(at, at)
-            self._at = at + 1  # it may be trimmed meanwhile, and what is behind it is not
+            self._at = at + 1  # it may be trimmed meanwhile, but what is behind it isn't
         return found
 
     def has_previous(self) -> bool:

@@ -20,7 +20,7 @@ from kmq_spark.openmessaging.message import PLACING, BytesMessage, SendResult, p
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
-#: So many sends come together before those are forgotten that are good.
+#: So many sends are kept before those that are stored are forgotten.
 _REMEMBERED = 1_024
 
 
@@ -43,8 +43,8 @@ class Producer(StoreUser):
         super().__init__(key_value)
         self._producer = self._shared.producer
         self._spread = self._store.log.environment.new_uuid().int
-        #: By what messages are for: where they are stored, and in which partition those are for
-        #: which nobody chose one; and the definitions of topics that this is of.
+        #: Where messages for each topic and queue are stored, with the partition of those that name
+        #: none; and the definitions of topics that this was looked up in.
         self._places: dict[tuple[str, Any], tuple[Topic, int]] = {}
         self._definitions = -1
         self._log = self._store.log
@@ -55,7 +55,7 @@ class Producer(StoreUser):
 
     def after_fork_in_child(self) -> None:
         """Forget pending messages in the child: the parent sends them."""
-        #: Outcome and index of each send in turn: fewer objects than futures for the collector.
+        #: Outcome and index of each send in turn: fewer objects to collect than futures.
         self._sent: deque[Any] = deque()
         self._next_look = 2 * _REMEMBERED
         self._failure: BaseException | None = None
@@ -76,7 +76,7 @@ class Producer(StoreUser):
             body = bytes(body)
         headers: dict[str, Any] = {}
         set_checked(headers, kind, name)
-        if self._is_remote:  # on a disk all are born on its host
+        if self._is_remote:  # on a disk, all messages are born on its host
             headers["BornHost"] = stored.born_host()
         return BytesMessage(body, headers, {})
 
@@ -89,7 +89,7 @@ class Producer(StoreUser):
         if self._closed:
             self._check_open()
         result = self._put(self._producer, message)
-        self._sent.extend(result.future)  # one call, which no other thread divides
+        self._sent.extend(result.future)  # one call: no other thread comes in between
         if len(self._sent) >= self._next_look:
             self._forget()
         return result

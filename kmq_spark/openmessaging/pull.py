@@ -30,7 +30,7 @@ from kmq_storage.names import check_name
 
 #: A topic, or a queue's own log, and the partition.
 Place = tuple[str, int]
-#: Messages whose position is stored together; and how many of a place the first `ack` takes back.
+#: How many messages share one commit of positions, and how many of a place the first `ack` reopens.
 _TOGETHER, _REMEMBERED = 4_096, 524_288
 
 
@@ -41,7 +41,7 @@ class Progress:
     #: Before it, nothing is open.
     first: int
     end: int
-    #: What was read and may be open, not yet one by one: most consumers acknowledge nothing.
+    #: What was read and may be open, in runs and not one by one: most consumers never acknowledge.
     _read: list[Sequence[int]] = field(default_factory=list)
     _read_count: int = 0
     _open: set[int] = field(default_factory=set)
@@ -102,16 +102,16 @@ class PullConsumer(StoreUser):
         self._queue: str | None = None
         self._reader = self._store.consumer()
         self._shared_headers = stored.shared_headers(self._host)
-        #: What is handed out next, from the end.
+        #: Messages that are handed out next, the last one first.
         self._ready: list[stored.Stored] = []
-        #: What may be handed out later: from when on (UTC ms), and the message.
+        #: Messages for later: when each is due (UTC ms), and the message.
         self._later: list[tuple[float, stored.Stored]] = []
-        #: Whether a message is done when it is acknowledged, not when it is handed out.
+        #: Whether messages are acknowledged; else one is finished when it is handed out.
         self.acknowledges = False
         self._progress: dict[Place, Progress] = {}
-        #: The id of the topic that this is of, by its name.
+        #: The ids of the topics that this is about, by name.
         self._ids: dict[str, bytes] = {}
-        #: The positions that are stored.
+        #: The stored positions.
         self._stored: dict[Place, int] = {}
         self._ending.callback(self._reader.close)
         self._ending.callback(self._leave)
@@ -179,7 +179,7 @@ class PullConsumer(StoreUser):
             found = self._ready.pop()
             if found[-1] == math.inf or found[-1] >= self._now():
                 return stored.message_of(found, self._shared_headers)
-            self._progress[found[:2]].open.discard(found[2])  # nobody is to get it any more
+            self._progress[found[:2]].open.discard(found[2])  # it has expired
         return None
 
     def _fill(self, properties: KeyValue | None) -> bool:

@@ -23,7 +23,7 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.queues import dead_letters_of
 
 _LOGGER = logging.getLogger(__name__)
-#: How often a listener that fails is called with the same message, and what lies between (s).
+#: How often a failing listener is called with a message; the first and longest pause (seconds).
 _ATTEMPTS, _PAUSE, _LONGEST_PAUSE = 16, 0.1, 5.0
 _WAIT = KeyValue().put("OPERATION_TIMEOUT", 200)
 
@@ -36,7 +36,7 @@ class ReceivedMessageContext(BothSpellings):
 
     _attempt: int
     _ack: Callable[[], None]
-    #: Whether the message is done.
+    #: Whether the message is acknowledged.
     is_done: bool
 
     def properties(self) -> KeyValue:
@@ -149,7 +149,7 @@ class PushConsumer(StoreUser):
             context = ReceivedMessageContext(attempt, lambda: pull.ack(identity), is_done=False)
             try:
                 listener(message, context)
-            except BaseException:  # `sys.exit`: this thread is not the listener's to end
+            except BaseException:  # `sys.exit` in a listener must not end this thread
                 _LOGGER.exception("the listener of queue %s failed with %s", queue, identity)
             else:
                 context.ack()
@@ -179,7 +179,7 @@ class PushConsumer(StoreUser):
                 facts = origin(queue, record, _ATTEMPTS, TOO_OFTEN)
                 target, behind = dead_letters_of(log, found), pull.position_behind(identity)
                 log.commit([moving(log, target, [(record, facts)], *behind)])
-        except KmqError as error:  # a full queue of dead letters among them: later ones wait
+        except KmqError as error:  # also when the dead letter queue is full: later messages wait
             _LOGGER.warning("queue %s waits: its dead letter is not stored: %s", queue, error)
             return False
         return True

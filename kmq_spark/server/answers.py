@@ -20,11 +20,11 @@ from kmq_storage.tables.columns import COLUMNS
 
 ARROW = "application/vnd.apache.arrow.stream"
 _TEXT = "text/plain; charset=utf-8"
-#: Of tables that may have millions of rows so many are answered unless more are asked for: a commit
-#: may have ten thousand entries.
+#: How many rows of tables that may have millions are answered, unless more are asked for: a single
+#: commit may have ten thousand entries.
 _LONG = {"segments": 1_000, "commits": 100}
 _MOST_ROWS = 100_000
-#: So many rows at a time are made values of Python.
+#: How many rows at a time become Python values.
 _ROWS_AT_ONCE = 100
 
 

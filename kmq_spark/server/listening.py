@@ -19,11 +19,11 @@ from kmq_spark.server.view import View
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import UnavailableError
 
-#: A client that is silent for so many seconds is left, and any after as many as below.
+#: Seconds after which a silent client is dropped; below, after which any client is.
 _SILENCE_SECONDS = 10.0
 _CONNECTION_SECONDS = 60.0
 _CONNECTIONS = 100
-#: Of every answer: it is shown as what it is, is kept by nobody and tells nobody of itself.
+#: Headers of every answer: no caching, no sniffing of types, no referrer, no other origin.
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -55,8 +55,8 @@ class Listener(ThreadingMixIn, TCPServer):
                 f"can't listen on host {host}, port {port}: {why}", host=host, port=port
             ) from error
         self.host, self.port = str(self.server_address[0]), self.server_address[1]
-        #: What a browser must have asked for; None: anything. A page from elsewhere, whose name was
-        #: made to lead here, asks for that name, and would read the answers.
+        #: Host names that a browser may ask for; None: any. A page from elsewhere whose name was
+        #: made to lead here asks for that name, and could read the answers.
         self.names = names_of(self.host)
 
     @property

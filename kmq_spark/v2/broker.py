@@ -99,7 +99,7 @@ class KmqConsumer(Resource):
         self._store = store
         self._kmq: Kmq | None = None
         self._closed = False
-        #: Made by `subscribe`, of the form of a UUID.
+        #: A UUID, made by `subscribe`.
         self.consumer_id = ""
 
     def subscribe(self, topic: str) -> None:

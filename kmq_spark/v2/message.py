@@ -11,7 +11,7 @@ from kmq_spark.client.record import Record
 from kmq_spark.client.values import to_bytes
 from kmq_spark.errors import InvalidRequestError
 
-#: Headers of the record: what the body was before it was bytes, and the message's headers as JSON.
+#: Headers of the record: the type of the body, and the message's headers as JSON.
 _BODY, _HEADERS = "kmq.v2.body", "kmq.v2.headers"
 
 
@@ -49,7 +49,7 @@ def _to_json(what: str, value: Any) -> bytes:
     except (TypeError, ValueError, RecursionError) as error:
         why = str(error)
     said = "bytes, text or what JSON can say" if what == "body" else "a dict that JSON can say"
-    said += f"; this {type(value).__name__} is not: {why}"  # to print it may fail as JSON does
+    said += f"; this {type(value).__name__} is not: {why}"  # its repr may fail as JSON does
     raise InvalidRequestError(f"{what} must be {said}", field=what)
 
 

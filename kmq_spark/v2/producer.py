@@ -24,9 +24,9 @@ class KmqProducer(Resource):
         self._store = store
         self._auto_commit = True
         self._closed = False
-        #: One of each topic, since all that it sends meanwhile takes part in its transaction.
+        #: One producer for each topic: all its sends take part in its transaction.
         self._producers: dict[str, Producer] = {}
-        #: Those that are open, and those that came to nothing until they are aborted.
+        #: Open transactions, and lost ones until they are aborted.
         self._transactions: dict[str, Transaction] = {}
 
     @property
@@ -120,7 +120,9 @@ class KmqProducer(Resource):
     def _producer(self, topic: str) -> Producer:
         single_partition(self._store.log.refresh(), topic)
         self._check_open()
-        if topic not in self._producers:  # of two made at once the store closes one
+        if (
+            topic not in self._producers
+        ):  # a second one, made at the same time, is closed by the store
             self._producers.setdefault(topic, self._store.producer(linger=0.0))
         return self._producers[topic]
 
