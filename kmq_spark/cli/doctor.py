@@ -54,7 +54,7 @@ def _report(checks: list[Check]) -> str:
 
 def _verdict(checks: list[Check]) -> str:
     if any(check.status == "fail" for check in checks):
-        return "kmq can't run here: mend what failed first."
+        return "kmq can't run here: fix what failed first."
     if any(check.status == "warn" for check in checks):
         return "Producers and consumers run here; see the advice above for the rest."
     return "All is well: producers, consumers and Spark run here."

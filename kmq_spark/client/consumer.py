@@ -54,10 +54,11 @@ _LOGGER = logging.getLogger(__name__)
 class Consumer(OneThread):
     """Reads topics, alone or as a member of a group; offsets mean "next to read".
 
-    A member begins at the committed offsets of its group. Records of one partition come in offset
-    order. A consumer is used by one thread at a time; a call of another thread is
-    IllegalStateError, except `close`. It is a context manager, and an iterator over records until
-    it is closed.
+    Partitions are `{topic: [partition, ...]}` in every call, and offsets of several of them
+    `{topic: {partition: offset}}`. A member begins at the committed offsets of its group. Records
+    of one partition come in offset order. Only one thread at a time may use a consumer
+    (IllegalStateError), except to `close` it. It is a context manager, and iterates over records
+    until it is closed.
     """
 
     def __init__(self, log: CommitLog, settings: ConsumerSettings) -> None:
@@ -151,7 +152,7 @@ class Consumer(OneThread):
     # --- records ------------------------------------------------------------------------
 
     def poll(self, timeout: float | None = 0.0) -> Record | None:
-        """Return the next record, or None when none comes within `timeout` seconds."""
+        """Return the next record, or None when none comes in `timeout` seconds (None: for ever)."""
         if self._busy.locked():
             self._check_free()
         if timeout is not self._asked:

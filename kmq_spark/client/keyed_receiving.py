@@ -52,6 +52,14 @@ _Given = TypeVar("_Given")
 class KeyedDelivery:
     """A message of a keyed queue, held until it is answered or until `locked_until`.
 
+    Attributes:
+        queue: The name of the queue: text where it is UTF-8, else bytes.
+        index: The index of the message.
+        value: The message as bytes.
+        group: The group that it was received for.
+        delivery_count: How often it was handed out, this time included.
+        locked_until: When another receiver of the group may get it, in UTC.
+
     A late answer raises LeaseExpiredError and changes nothing.
     """
 
@@ -76,13 +84,10 @@ class KeyedDelivery:
         self._offset = message.offset
         self._generation = generation()
         self.group = receiver.group
-        #: The name of its queue: text where it is UTF-8.
         self.queue = text_of(name)
         self.index = message.index
         self.value = message.value
-        #: How often the message was handed out, this time included.
         self.delivery_count = count
-        #: When another receiver may get it, in UTC.
         self.locked_until: datetime = to_datetime(until)
 
     def ack(self) -> None:

@@ -12,7 +12,15 @@ from kmq_storage.model import to_datetime
 
 
 class RecordMetadata(tuple[Any, ...]):
-    """Where one record is stored: `topic`, `partition`, `offset`, `timestamp`, `duplicate`.
+    """Where one record is stored.
+
+    Attributes:
+        topic: The topic; None for a record that was sent to a queue.
+        partition, offset: Its place. The offset is -1 when the record is stored, but its commit was
+            collected before the offset was known.
+        timestamp: A datetime in UTC.
+        duplicate: Whether a record with the same `uniq` was there already; this is its place then.
+        queue: The queue that it was sent to; None for a topic.
 
     It is a tuple underneath, as Record is: the timestamp in UTC microseconds, and name and id of
     the queue behind it where there is one.
@@ -20,12 +28,9 @@ class RecordMetadata(tuple[Any, ...]):
 
     __slots__ = ()
 
-    #: None for a record that was sent to a queue directly.
     topic: str | None = property(itemgetter(0))  # type: ignore[assignment]
     partition: int = property(itemgetter(1))  # type: ignore[assignment]
-    #: -1 when the record is stored, but its commit was collected before the offset was known.
     offset: int = property(itemgetter(2))  # type: ignore[assignment]
-    #: Whether a record with the same `uniq` was there already: this is its place.
     duplicate: bool = property(itemgetter(4))  # type: ignore[assignment]
 
     @property
@@ -54,10 +59,14 @@ class RecordMetadata(tuple[Any, ...]):
 
 @dataclass(frozen=True, slots=True)
 class BatchMetadata:
-    """Where the rows of one Arrow batch are stored."""
+    """Where the rows of one Arrow batch are stored.
 
-    #: None for rows that were sent to a queue.
+    Attributes:
+        topic: The topic; None for rows that were sent to a queue.
+        rows: The number of rows.
+        offsets: The first offset and the one after the last: `{partition: (first, end)}`.
+    """
+
     topic: str | None
     rows: int
-    #: The first offset and the one after the last: `{partition: (first, end)}`.
     offsets: Mapping[int, tuple[int, int]]

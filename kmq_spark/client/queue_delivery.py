@@ -83,7 +83,8 @@ def check_own(received_in: int) -> None:
 class Delivery(Record):
     """One record of a queue, held until it is answered or until `locked_until`.
 
-    It has the attributes of a Record. A late answer raises LeaseExpiredError and changes nothing.
+    It has the attributes of a Record, and `delivery_count` and `locked_until`. Answer it with
+    `ack`, `nack`, `reject` or `extend`. A late answer raises LeaseExpiredError and changes nothing.
     """
 
     __slots__ = ()

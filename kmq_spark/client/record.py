@@ -13,9 +13,15 @@ from kmq_storage.model import to_datetime
 class Record(tuple[Any, ...]):
     """One record: frozen, and equal to another one with the same content.
 
-    `topic` is None for a record that was sent to a queue directly, and `queue` names the queue that
-    it was received from. `headers` are pairs of name and value in their order, `properties` keep
-    their types. The value of a typed topic's record is a dict.
+    Attributes:
+        topic: The topic; None for a record that was sent to a queue directly.
+        partition, offset: Where it is stored: in the topic, or in the queue's own log.
+        key: Bytes, or None.
+        value: Bytes, or None for a tombstone. A dict for a record of a typed topic.
+        headers: Pairs of name and value (bytes or None), in their order.
+        properties: A mapping of names to int, float, str, bytes or bool.
+        timestamp: A datetime in UTC.
+        queue: The queue that it was received from; None for a record of a consumer.
 
     It is a tuple underneath: a batch of records is then built without running Python code per
     record.

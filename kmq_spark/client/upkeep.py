@@ -73,7 +73,10 @@ class Upkeep:
         return compact_topic(self.log, topic)
 
     def collect(self, *, grace: float | timedelta = 900.0) -> CollectReport:
-        """Delete files that nothing has referred to for `grace` seconds."""
+        """Delete files that nothing refers to any more.
+
+        A file that a reader may have found within the last `grace` seconds stays.
+        """
         from kmq_storage.maintenance.collect import collect
 
         return collect(self.log, grace=checked_seconds("grace", grace))

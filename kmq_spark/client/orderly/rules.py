@@ -31,20 +31,31 @@ _ENDS = ("dead_letter", "skip", "block")
 
 
 class OrderlyStatus(Enum):
-    """The answer of an orderly consumer's listener for the records that it got."""
+    """The answer of an orderly consumer's listener for the records that it got.
 
-    #: Finished; with auto_commit also committed.
+    - SUCCESS: they are finished; with auto_commit they are also committed.
+    - SUSPEND_CURRENT_QUEUE_A_MOMENT: they come again after a moment; those behind them wait.
+    - COMMIT: these and all before them are committed. Meant for `auto_commit=False`.
+    - ROLLBACK: all since the last commit come again after a moment. Meant for `auto_commit=False`.
+
+    With auto_commit, COMMIT and ROLLBACK count as SUCCESS.
+    """
+
     SUCCESS = "success"
-    #: Hand out the same records again after a moment; those behind them wait.
     SUSPEND_CURRENT_QUEUE_A_MOMENT = "suspend"
-    #: Commit these and all before them; meant for `auto_commit=False`, else as SUCCESS.
     COMMIT = "commit"
-    #: Hand out all since the last commit again after a moment; as SUCCESS with auto_commit.
     ROLLBACK = "rollback"
 
 
 class OrderlyContext:
-    """What a listener knows beside its records: `topic`, `partition`, two settings to change."""
+    """What a listener knows beside its records: where they are from, and two settings to change.
+
+    Attributes:
+        topic, partition: Where the records are from.
+        reconsume_times: How often each of the records was handed out without success before.
+        auto_commit: Whether this answer commits its records. May be set.
+        suspend_current_queue_time: Seconds until suspended records come again. May be set.
+    """
 
     __slots__ = ("_suspended", "auto_commit", "partition", "reconsume_times", "topic")
 
@@ -53,9 +64,7 @@ class OrderlyContext:
     ) -> None:
         self.topic = topic
         self.partition = partition
-        #: Whether this answer commits its records; may be set.
         self.auto_commit = auto_commit
-        #: How often each of the records was handed out without success before.
         self.reconsume_times = reconsume_times
         self._suspended = -1.0
 
