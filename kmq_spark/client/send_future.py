@@ -87,7 +87,7 @@ class Outcome:
         """IllegalStateError in a forked child, where nobody will ever finish this send."""
         if not self.done and self._generation < generation():
             raise IllegalStateError(
-                "the send was pending when this process was forked: the parent stores it, and only "
+                "the send was pending when this process was forked: its parent stores it, and only "
                 "the parent can wait for it; wait before forking"
             )
 

@@ -73,7 +73,7 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
             arrays.append(pa.array([], field.type))
         except pa.ArrowNotImplementedError as error:  # a union
             raise InvalidRequestError(
-                f"column {field.name!r}: a topic takes no columns of type {field.type}",
+                f"column {field.name!r} of type {field.type}: a topic takes no such columns",
                 column=field.name,
             ) from error
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
