@@ -1,4 +1,4 @@
-"""Cutting a sequence where it would grow too large: into segments, commits, copies; and merging."""
+"""Cutting sequences into runs of bounded size, and choosing neighbours to merge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def cut(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
-    """Runs of items in order, each of at most this size; an item that is larger stands alone."""
+    """Runs of items in order, each of at most size `most`; a larger item is a run by itself."""
     run: list[T] = []
     size = 0
     for item in items:
@@ -31,12 +31,13 @@ def grown(
     times: float,
     final: float | None,
 ) -> Iterator[Sequence[T]]:
-    """Runs of two neighbours or more, of at most this size, `times` as large as any item of them.
+    """Runs of two or more neighbours to merge: at most size `most`, `times` as large as each item.
 
-    `final` times are enough for a run into which its next neighbour doesn't fit, which is not worth
-    waiting for. If such runs become items, again and again, nothing is part of more than
-    log(most / smallest item) of them, to the base `times`, and of a final one. From each item the
-    longest run is taken.
+    A factor of `final` is enough for a run that can't grow, because its next neighbour doesn't fit.
+    From each item, the longest run is taken.
+
+    This bounds the work when merged runs become items again. No data is part of more merges than
+    log(most / smallest item) to the base `times`, and a final one.
     """
     sizes = [size_of(item) for item in items]
     first = 0
@@ -50,7 +51,7 @@ def grown(
 def _grown_to(
     sizes: Sequence[int], first: int, most: int, times: float, final: float | None
 ) -> int:
-    """Up to where the longest run that grows enough goes on from a place; the place if none."""
+    """The end of the longest run from `first` on that grows enough; `first` if there is none."""
     behind, total, largest = first, 0, 0
     for at in range(first, len(sizes)):
         if total + sizes[at] > most:

@@ -1,6 +1,6 @@
-"""The only source of time, ids and randomness: everything else takes an Environment.
+"""The only source of time, ids and randomness; all other code is given an Environment.
 
-A simulation hands in a manual clock and seeded ids, and replays a run exactly.
+A simulation passes a manual clock and seeded ids, so it can replay a run exactly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Time, ids and randomness as functions: nanoseconds, 16 random bytes, seconds."""
+    """Time, ids and randomness, as functions."""
 
     #: Nanoseconds since 1970-01-01 UTC.
     now_ns: Callable[[], int] = time.time_ns
@@ -35,10 +35,10 @@ SYSTEM = Environment()
 
 
 def this_process() -> str:
-    """What others are told of this process: its host and its id."""
+    """The name of this process for others: its host and its process id."""
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def is_of_this_host(process: str) -> bool:
-    """Whether a process runs on this host, by what `this_process` tells others of it."""
+    """Whether a process, named as by `this_process`, runs on this host."""
     return process.rpartition("-")[0] == socket.gethostname()

@@ -5,60 +5,61 @@ from __future__ import annotations
 #: The on-disk format of files and stores.
 FORMAT_VERSION = 1
 
-#: That of stores which an older kmq would misread: clones that share files, or take no writes.
+#: The format of stores that an older kmq would misread: clones that share files or are read-only.
 CLONE_FORMAT_VERSION = 2
 
-#: Names become no paths, yet derived names (dead letters, retries) must fit into file names too.
+#: Names are never used as paths. Still, names derived from them (such as those of dead-letter
+#: queues) must fit into file names.
 NAME_LENGTH_MAX = 249
 GROUP_NAME_LENGTH_MAX = 244
 
-#: The name of a keyed queue is a key of a record, in bytes.
+#: The name of a keyed queue, which is the key of its records, in bytes.
 QUEUE_NAME_BYTES_MAX = 65_535
 
-#: A log file is mapped whole by every reader, so it stays small against the address space.
+#: Every reader maps whole log files, so they are small against the address space.
 LOG_FILE_BYTES = 64 * 1024 * 1024
 
-#: Disk space is taken in steps of this size ahead of the writer, so that a store of three
-#: records does not occupy a whole log file.
+#: Disk space is allocated in steps of this size ahead of the writer, so that a store of three
+#: records does not occupy the space of a whole log file.
 PREALLOCATE_BYTES = 4 * 1024 * 1024
 
-#: A record batch above this is staged as a file of its own and the commit refers to it.
+#: A larger record batch is staged as a file of its own, to which the commit refers.
 INLINE_BATCH_BYTES_MAX = 1024 * 1024
 
-#: The inline batches of one commit together; a commit must also fit into one object of a bucket.
+#: The inline batches of one commit together.
 INLINE_COMMIT_BYTES_MAX = 4 * 1024 * 1024
 
-#: Readers map record batches of at most this many rows, so that a short read touches little.
+#: The most rows of a stored record batch, so that a short read touches few bytes.
 BATCH_ROWS_MAX = 65_536
 
-#: And of about this many bytes.
+#: A stored record batch has about this many bytes at most.
 STAGED_BATCH_BYTES = 8 * 1024 * 1024
 
-#: What is made while it is written goes to the disk in pieces of about this size.
+#: A file that is generated while it is written goes to the disk in pieces of about this size.
 WRITE_BYTES = 8 * 1024 * 1024
 
-#: Runs are merged up to about this many bytes of records: a million queues have ten messages of a
-#: hundred bytes each there. Well below 2 GiB, which some readers can map.
+#: Runs are merged up to about this many bytes of records, enough for ten messages of 100 bytes in
+#: each of a million queues. It is well below 2 GiB, the most that some readers can map.
 RUN_BYTES = 1024 * 1024 * 1024
 
-#: Merging has about so many rows and bytes of records in memory.
+#: Merging keeps about this many rows and bytes of records in memory.
 MERGED_ROWS = 1 << 19
 MERGED_BYTES = 64 * 1024 * 1024
 
-#: Segments that who asks for sealing has written at once: runs of a gigabyte take 270 MB each.
+#: An explicit seal writes this many segments at once; a run of a gigabyte takes 270 MB of memory.
 SEALED_AT_ONCE = 2
 
-#: And so many rows go into a run that is sorted: of each some 30 bytes are in memory meanwhile.
+#: The most rows of a run that is sorted; each takes about 30 bytes of memory meanwhile.
 SORTED_ROWS_MAX = 1 << 23
 
-#: Names of queues whose messages are gone may be written anew with each trim if they take no more.
+#: Names of queues without messages may be rewritten with each trim if they take at most this.
 NAMES_BYTES = 1024 * 1024
 
-#: Sorting hands on so many rows at a time: what they take comes from memory that was had before.
+#: Sorting passes on this many rows at a time, few enough that their memory is reused.
 SORTED_ROWS = 1 << 15
 
-#: The record batches of a run are as small as it takes that a look at one queue reads little, and
-#: as large as it takes that what describes each doesn't count.
+#: The record batches of a run: small enough that a look at one queue reads little, and large enough
+#: that their descriptions take no room that matters.
 RUN_BATCH_ROWS = 4_096
 RUN_BATCH_BYTES = 512 * 1024
 
@@ -68,91 +69,93 @@ RECORD_BYTES_DEFAULT = 1_048_576
 #: Larger than any sane record, and small enough that a batch of one stays under 2 GiB.
 RECORD_BYTES_MAX = 512 * 1024 * 1024
 
-#: What one transaction sends at most, in bytes and 64 more per record: it is one commit.
+#: The most bytes of one transaction, which is one commit; each record counts 64 bytes more.
 TRANSACTION_BYTES_MAX = 1024 * 1024 * 1024
 
-#: An open transaction keeps so much in memory; more goes into files that its commit names.
+#: An open transaction keeps this much in memory; more goes into files that its commit names.
 TRANSACTION_MEMORY_BYTES = 32 * 1024 * 1024
 
-#: A transaction that is open for longer (seconds) was forgotten: committing it would surprise.
+#: A transaction that is open for longer (seconds) was probably forgotten, so it is not committed.
 TRANSACTION_SECONDS_MAX = 900.0
 
-#: A writer that can't get the append lock for this long says who holds it (seconds).
+#: A writer that can't get the append lock for this long (seconds) fails and names the holder.
 LOCK_TIMEOUT = 10.0
 
-#: Idempotence is kept for this many producers that wrote last; the log decides, not a clock. Of
-#: those with a name as many are remembered, and by that the earlier one of a name is fenced.
+#: Idempotence holds for this many producers that wrote last; the log decides, not a clock. As many
+#: producers with a name are remembered, so that an earlier one of the same name is fenced.
 PRODUCERS_REMEMBERED = 10_000
 
-#: A batch that comes again is recognised while its application is one of so many that wrote last:
-#: a new query every five minutes makes as many in a year. Each has 60 bytes in every checkpoint.
+#: A repeated batch is recognised while its application is one of this many that wrote last. A new
+#: query every five minutes makes as many in a year. Each takes 60 bytes in every checkpoint.
 APPLICATIONS_REMEMBERED = 100_000
 
-#: Of deleted topics, the newest with so many offsets (ends, and of groups) are remembered.
+#: The newest deleted topics are remembered, up to this many offsets (their ends, and of groups).
 GONE_OFFSETS_REMEMBERED = 10_000
 
-#: The name that a write gives itself to be stored once (`txnAppId`), in bytes of UTF-8.
+#: The name under which an application's batches are stored once (`txnAppId`), in bytes of UTF-8.
 APPLICATION_BYTES_MAX = 1_000
 
-#: A waiting reader looks for itself at least this often (seconds), should a wake-up be lost.
+#: A waiting reader looks again at least this often (seconds), in case a wake-up is lost.
 WAIT_RECHECK = 1.0
 
-#: A segment holds about this many bytes of records; larger ones are cheaper to keep track of,
-#: smaller ones to rewrite.
+#: A segment holds about this many bytes of records. Larger segments are cheaper to manage, smaller
+#: ones are cheaper to rewrite.
 SEGMENT_BYTES = 128 * 1024 * 1024
 
-#: Files that nothing refers to any more stay this long (seconds), for readers that found them
+#: Files that nothing refers to any more stay this long (seconds) for readers that found them
 #: before.
 COLLECT_GRACE = 900.0
 
-#: Files that no commit ever named stay this long (seconds): a Spark job stages for hours.
+#: Files that no commit ever named stay this long (seconds), as a Spark job may stage for hours.
 ORPHAN_AGE = 24 * 3600.0
 
-#: Compaction drops a tombstone this long (seconds) after its commit: readers that are slower may
-#: miss that its key was deleted.
+#: Compaction drops a tombstone this long (seconds) after its commit. A slower reader may miss that
+#: the key was deleted.
 TOMBSTONE_DELAY = 24 * 3600.0
 
 #: Unsealed records wait this long (seconds) for a segment to fill up.
 SEAL_AFTER = 600.0
 
-#: A checkpoint is due after so many commits, which opening would have to read.
+#: A checkpoint is due after this many commits, which opening a store would have to read.
 CHECKPOINT_COMMITS = 1_000
 
-#: A handle that applied so many commits looks for a newer checkpoint to go on from, and forgets
-#: what is in its pages.
+#: A handle that applied this many commits looks for a newer checkpoint. If there is one, it goes on
+#: from there, and drops the rows that are in the checkpoint's pages from memory.
 REBASE_COMMITS = 10_000
 
-#: And one that is so old (seconds): well before what it knows may be collected.
+#: A handle also looks for one after this time (seconds), well before its files may be collected.
 REBASE_SECONDS = COLLECT_GRACE / 3
 
 #: A topic's keys are compacted when this share of its sealed bytes was never compacted.
 DIRTY_SHARE = 0.5
 
-#: A handle that writes looks after its store this often (seconds).
+#: How often a writing handle maintains its store (seconds).
 MAINTAIN_INTERVAL = 10.0
 
-#: One commit in a bucket: some servers answer larger conditional uploads before they read them.
+#: The most bytes of one commit in a bucket. Some servers answer larger conditional uploads before
+#: they have read them.
 COMMIT_OBJECT_BYTES_MAX = 4 * 1024 * 1024
 
-#: The inline batches of such a commit; its directory needs the rest.
+#: The inline batches of one commit in a bucket; the rest is for its directory.
 COMMIT_OBJECT_INLINE_MAX = 3 * 1024 * 1024
 
 #: A commit in a bucket whose outcome stays unknown for this long is an error (seconds).
 COMMIT_TIMEOUT = 60.0
 
-#: A follower of a bucket looks again after these pauses (seconds): they grow while nothing comes.
+#: The first and longest pause (seconds) of a follower of a bucket, which grows while nothing comes.
 FOLLOW_PAUSE_FIRST = 0.02
 FOLLOW_PAUSE_MAX = 2.0
 
-#: What was read of a bucket counts as the newest for a writer in a hurry (seconds).
+#: For this long (seconds), a state read from a bucket is fresh enough to bind a commit to.
 FRESH_SECONDS = 1.0
 
-#: Commits stay in a bucket for this long after it was said that nobody needs them (seconds,
-#: by the clock of the store). Part of the format: whoever reads or writes counts on it.
+#: Commits stay in a bucket for this long (seconds, by the store's clock) after they were marked as
+#: collected. This is part of the format: all readers and writers rely on it.
 COLLECTED_LOG_GRACE = 3600.0
 
-#: A holder of a lock in a bucket that wrote nothing for this long is taken for dead (seconds).
+#: A holder of a lock in a bucket that wrote nothing for this long (seconds) counts as dead.
 LEASE_SECONDS = 30.0
 
-#: The longest duration that is stored (seconds), 1,000 years: instants fit beside it.
+#: The longest duration that is stored (seconds), 1,000 years, so that sums with times don't
+#: overflow.
 DURATION_MAX = 1_000 * 365.25 * 86_400

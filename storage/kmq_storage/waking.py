@@ -1,9 +1,10 @@
 """Sleeping and waking that survive an interruption at any moment.
 
-A signal's handler may raise wherever the interpreter looks for signals: when a Python function
-begins, when a call of C has come back, when a loop goes round. `threading` has Event and Condition
-in Python: interrupted there, their inner lock stays taken, and whoever wakes hangs. Here every
-change is one call of C. A raw lock is taken by `with` alone, which nothing can come between.
+A signal handler may raise wherever the interpreter looks for signals: when a Python function
+begins, when a C call returns, and when a loop repeats. `threading.Event` and `Condition` are
+written in Python: when they are interrupted, their inner lock may stay taken, and the thread that
+wakes others hangs. Here, every change is one C call. A raw lock is taken only by `with`, which
+can't be interrupted between taking the lock and entering the block.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from threading import TIMEOUT_MAX, current_thread, main_thread
 
 
 def can_be_interrupted() -> bool:
-    """Whether an error may be that of a signal's handler: they run in the main thread alone."""
+    """Whether a signal handler may raise here: handlers run only in the main thread."""
     return current_thread() is main_thread()
 
 
 class Bell:
-    """Wakes the one thread that waits for it, now or when it comes to wait."""
+    """Wakes the one thread that waits for it, now or when it waits next."""
 
     __slots__ = ("_rung",)
 
@@ -27,12 +28,12 @@ class Bell:
         self._rung: SimpleQueue[None] = SimpleQueue()
 
     def ring(self) -> None:
-        """Have `wait` return; once, however often this is called before."""
+        """Make `wait` return once, however often this is called before."""
         if self._rung.empty():
             self._rung.put(None)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Sleep until it is rung, at most `timeout` seconds; whether it was."""
+        """Sleep until the bell rings, at most `timeout` seconds; returns whether it rang."""
         try:
             self._rung.get(timeout=None if timeout is None else min(max(timeout, 0), TIMEOUT_MAX))
         except Empty:
@@ -40,13 +41,13 @@ class Bell:
         return True
 
     def silence(self) -> None:
-        """Forget that it was rung."""
-        if not self._rung.empty():  # mostly it is
+        """Forget that the bell rang."""
+        if not self._rung.empty():  # usually it is empty
             self.wait(0)
 
 
 class Sleepers:
-    """Wakes all threads that wait for something to become true."""
+    """Wakes all threads that wait for a condition."""
 
     __slots__ = ("_bells",)
 
@@ -54,16 +55,16 @@ class Sleepers:
         self._bells: dict[Bell, None] = {}
 
     def sleep(self, is_over: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Sleep until `wake` unless it is over, at most `timeout` seconds; whether it is then."""
+        """Unless `is_over`, sleep until `wake`, at most `timeout` seconds; returns `is_over`."""
         bell = Bell()
         try:
-            self._bells[bell] = None  # before the look: who changes it later wakes us
+            self._bells[bell] = None  # before the check, so that a later change wakes this thread
             return is_over() or (bell.wait(timeout) and is_over())
         finally:
             self._bells.pop(bell, None)
 
     def wake(self) -> None:
-        """Have everybody look again."""
-        if self._bells:  # mostly nobody sleeps
+        """Wake all threads, so that they check again."""
+        if self._bells:  # usually no thread sleeps
             for bell in list(self._bells):
                 bell.ring()

@@ -1,8 +1,8 @@
-"""Whether a log was cut off by somebody else: then its end is damage, no torn tail.
+"""Finding out whether a log was cut off from outside: its end is then damage, not a torn tail.
 
-A crash leaves every log file at its full size, since it has that before it has a frame; and from
-the first frame on there is a log file, since the last one is never removed. That there was one is
-known from a checkpoint, and from the file `begun`, which is made before the first frame.
+A crash can't shorten a log file, because it gets its full size before its first frame. Nor can a
+crash remove the last log file, which is never deleted once there was a frame. A checkpoint, and the
+file `begun`, which is created before the first frame, tell that there was one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kmq_storage.objects.disk import Disk
 
 
 def is_cut_off(disk: Disk, journal: Journal, end: Cursor) -> bool:
-    """Whether files prove that there may have been more behind the place where frames end."""
+    """Whether missing or short files show that frames may have been lost behind `end`."""
     sizes = journal.folder.sizes()
     if not sizes:
         return (end.lsn > 0 or disk.exists(paths.BEGUN)) and not journal.folder.sizes()

@@ -1,6 +1,6 @@
-"""What is remembered of deleted topics: where they ended, and how far groups had read them.
+"""Deleted topics that are remembered: their ends, and how far groups had read them.
 
-So whoever read one, and finds another topic of its name, knows what went unread.
+A reader that finds a new topic under a deleted one's name can so tell which records it never read.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ class GoneTopic:
 
     @property
     def numbers(self) -> int:
-        """How many offsets it takes to remember."""
+        """The number of offsets to remember."""
         return len(self.ends) + sum(map(len, self.groups.values()))
 
     def to_json(self) -> list[Any]:
-        """As `from_json` takes it."""
+        """The JSON form for a checkpoint."""
         groups = {name: list(offsets.items()) for name, offsets in self.groups.items()}
         return [self.id.hex(), self.name, list(self.ends), groups]
 
     @classmethod
     def from_json(cls, facts: list[Any]) -> GoneTopic:
-        """What a checkpoint has of it."""
+        """The topic from its JSON form."""
         topic_id, name, ends, groups = facts
         offsets = {group: dict(map(tuple, pairs)) for group, pairs in groups.items()}
         return cls(bytes.fromhex(topic_id), name, tuple(ends), offsets)
 
 
 def deleted(kind: str, name: str) -> NotFoundError:
-    """What to raise for a topic or queue that was there, whether or not its name is taken again."""
+    """The error for a deleted topic or queue, whether or not its name is used again."""
     told = f"{kind.title()}[{name}] doesn't exist. It was deleted; one made since is another."
     return NotFoundError(told, **{kind: name})
 
 
 class GoneTopics:
-    """The topics that were deleted last, in that order."""
+    """The topics that were deleted last, in the order of their deletion."""
 
     def __init__(self, topics: tuple[GoneTopic, ...] = ()) -> None:
         self._by_id = {topic.id: topic for topic in topics}
@@ -63,7 +63,7 @@ class GoneTopics:
         return self._by_id.get(topic_id)
 
     def missing(self, topic_id: bytes) -> NotFoundError:
-        """What to raise for a topic that isn't there: by its name, while that is remembered."""
+        """The error for a topic that does not exist, with its name if that is remembered."""
         topic = self.find(topic_id)
         if topic is None:
             return NotFoundError(f"Topic[{topic_id.hex()}] doesn't exist.", topic_id=topic_id.hex())
@@ -71,11 +71,11 @@ class GoneTopics:
         return deleted("topic", topic.name) if queue is None else deleted("queue", queue)
 
     def left_by(self, group: str) -> dict[str, GoneTopic]:
-        """By name, the last deleted topic that a group had read."""
+        """For each name, the last deleted topic that a group had read."""
         return {topic.name: topic for topic in self if group in topic.groups}
 
     def add(self, topic: GoneTopic) -> None:
-        """Remember a topic, and forget the oldest ones where there is no room for them."""
+        """Remember a topic, and forget the oldest ones if there is no room."""
         self._by_id[topic.id] = topic
         room = limits.GONE_OFFSETS_REMEMBERED - sum(each.numbers for each in self)
         for oldest in list(self)[:-1]:
@@ -85,7 +85,7 @@ class GoneTopics:
             del self._by_id[oldest.id]
 
     def forget_group(self, group: str) -> None:
-        """A group was deleted: one that is made again under its name has read nothing."""
+        """Forget a deleted group, so that a new one with its name has read nothing."""
         for topic in [each for each in self if group in each.groups]:
             groups = {name: topic.groups[name] for name in topic.groups if name != group}
             self._by_id[topic.id] = GoneTopic(topic.id, topic.name, topic.ends, groups)

@@ -1,18 +1,18 @@
-"""A consumer group as the commits so far made it, and which commits of it are accepted.
+"""The state of a consumer group, and the rules for its commits.
 
-Pure. A group is read by one exclusive member (a query of Spark), whose generation is that of the
-group, or shared by members as a plan says; then what a member commits names its epoch.
+All of it is pure. A group has either one exclusive member (such as a Spark query), which commits
+with the group's generation, or members that share it by a plan, which commit with their epochs.
 
-- A generation only grows, and each plan, release and join takes the next one: of two plans that
-  were made from the same group the second is refused.
-- Members are those of the newest plan, each by its epoch, a generation that was; partitions are
-  given to members alone. An exclusive member and a plan are never there at once.
-- Only an owner commits offsets of its partition. What nobody owns, any member may commit, and
-  generation -1 is nobody: who sets offsets by hand looked for live members before, and a member
-  that joins since then goes on from what was set.
+- **Generations only grow.** Each plan, release and join takes the next one. So of two plans that
+  were made from the same state, the second is refused.
+- **Members** are those of the newest plan. Each is named by its epoch, an earlier generation.
+  Partitions are given only to members. A group never has an exclusive member and a plan at once.
+- **Offsets** of a partition are committed only by its owner, or by any member if it has no owner.
+  Generation -1 stands for an administrator, who has checked that there are no live members. A
+  member that joins later goes on from the offsets that were set.
 
-These are checked and asserted when a commit is bound; applied is what the log has, for commits
-before it may have been cut out as damage.
+These rules are checked when a commit is bound. A commit in the log is applied without a check,
+because commits before it may have been cut out as damage.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from kmq_storage.format.group_entries import (
 
 @dataclass(slots=True)
 class Group:
-    """A consumer group: its generation and what it committed, by topic id and partition."""
+    """A consumer group: its generation, members and committed offsets."""
 
     generation: int = 0
-    #: The exclusive member, and the partitions it reads.
+    #: The exclusive member, and the partitions that it reads.
     member: str = ""
     client: str = ""
     assignment: Mapping[str, list[int]] = field(default_factory=dict)
-    #: When it joined, UTC microseconds.
+    #: When the exclusive member joined, UTC microseconds.
     joined: int = 0
+    #: The committed offsets, by topic id and partition.
     offsets: dict[bytes, dict[int, int]] = field(default_factory=dict)
-    #: Who shares the group, when it has no exclusive member. Replaced, never changed in place.
+    #: The members that share the group, if it has no exclusive one. It is replaced, never changed.
     plan: GroupPlan = NO_PLAN
 
     def apply_member(self, entry: GroupEntry, time: int) -> None:
-        """An exclusive member came, in place of everybody, or reads other partitions."""
+        """An exclusive member joined in place of all others, or reads other partitions."""
         if entry.generation != self.generation:
             self.joined = time
             self.plan = NO_PLAN
@@ -54,13 +55,13 @@ class Group:
         self.client, self.assignment = entry.client, entry.assignment
 
     def apply_plan(self, entry: GroupPlanEntry, time: int) -> None:
-        """Members share the group in another way."""
+        """A new plan tells how members share the group."""
         self.generation = entry.generation
         self.member, self.client, self.assignment, self.joined = "", "", {}, 0
         self.plan = entry.plan.applied(time)
 
     def apply_release(self, entry: GroupReleaseEntry) -> None:
-        """Partitions go from their owner to those that wait for them."""
+        """An owner released partitions; they go to the members that wait for them."""
         owners, targets = dict(self.plan.owners), dict(self.plan.targets)
         for key in entry.partitions:
             owners.pop(key, None)
@@ -71,7 +72,7 @@ class Group:
 
 
 def check_ownership(group: Group, entry: GroupOffsetsEntry, topic: str) -> None:
-    """FencedError when a member commits what is another one's, or is none any more."""
+    """FencedError when a member commits offsets that it does not own, or is no member any more."""
     if entry.generation == -1:
         return
     if not group.plan.members:
@@ -88,16 +89,16 @@ def check_ownership(group: Group, entry: GroupOffsetsEntry, topic: str) -> None:
 
 
 def may_be_below(group: Group, entry: GroupOffsetsEntry) -> bool:
-    """Whether what a member commits may lie below the log's start, as it does after a trim anyway.
+    """Whether a member may commit offsets below a partition's start.
 
-    An exclusive member says what it has finished: it may be reading an archive there, and who goes
-    on from the start instead would pass over what is between.
+    An exclusive member may: it commits what it has finished, perhaps from an archive of trimmed
+    records. If it had to commit the start instead, records between would be skipped.
     """
     return entry.generation != -1 and bool(group.member)
 
 
 def check_release(group: Group, entry: GroupReleaseEntry) -> None:
-    """ConflictError unless all partitions are the member's and shall be another one's."""
+    """ConflictError unless the member owns all partitions and the plan has a target for each."""
     _check_member(group, entry.group, entry.epoch)
     plan = group.plan
     for key in entry.partitions:
@@ -109,7 +110,7 @@ def check_release(group: Group, entry: GroupReleaseEntry) -> None:
 
 
 def check_plan(group: Group, entry: GroupPlanEntry) -> None:
-    """ConflictError unless a plan is of the group as it is."""
+    """ConflictError unless a plan was made from the group's current state."""
     if entry.generation != group.generation + 1:
         raise ConflictError(
             f"group {entry.group} is in generation {group.generation} by now, and this plan is "
@@ -124,7 +125,7 @@ def check_plan(group: Group, entry: GroupPlanEntry) -> None:
 
 
 def check_member(group: Group | None, entry: GroupEntry) -> None:
-    """FencedError when an exclusive member comes too late; NotFoundError for an unknown group."""
+    """FencedError for a superseded exclusive member; NotFoundError to delete an unknown group."""
     if entry.generation == 0:
         if group is None:
             raise NotFoundError(f"Group[{entry.group}] doesn't exist.", group=entry.group)

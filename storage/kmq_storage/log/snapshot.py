@@ -1,6 +1,6 @@
-"""The state of a store as a JSON object, and back, for the root of a checkpoint.
+"""The state of a store as a JSON object in a checkpoint's root, written and read back.
 
-What a partition's index knows of rows is in the pages of the manifest; all else is here.
+Rows of partitions are in the pages of the manifest instead.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_settings import settings_of
 from kmq_storage.log.topic_state import Partition, Topic
 
-#: What a checkpoint may say: what this version doesn't know it would forget with the next one.
+#: The members that a checkpoint may have. A version must refuse others, since its own next
+#: checkpoint would not have them.
 _MEMBERS = frozenset(
     (
         *("lsn", "definitions", "written", "condemned", "topics", "groups", "producers"),
@@ -37,7 +38,7 @@ _PARTS = frozenset(("queues", "uniqs"))
 
 
 def check_known(members: Mapping[str, Any], parts: Iterable[str]) -> None:
-    """FormatVersionError when a checkpoint tells of what this version doesn't know."""
+    """FormatVersionError when a checkpoint has members that this version doesn't know."""
     unknown = {*members} - _MEMBERS | {*parts} - _PARTS
     unknown |= {name for topic in members["topics"] for name in topic} - _OF_TOPICS
     unknown |= {name for group in members["groups"].values() for name in group} - _OF_GROUPS
@@ -50,7 +51,7 @@ def check_known(members: Mapping[str, Any], parts: Iterable[str]) -> None:
 
 
 def snapshot(state: StoreState) -> dict[str, Any]:
-    """A state of a reader as a JSON object; it must be free of damage."""
+    """A reader's state, which must be free of damage, as a JSON object."""
     assert not state.damage, "damage is in no checkpoint"
     return {
         "lsn": state.lsn,
@@ -109,7 +110,7 @@ def _group(group: Group) -> dict[str, Any]:
 
 
 def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
-    """The state of a snapshot; with a manifest, one for readers."""
+    """The state of a snapshot; with a manifest, a reader's state."""
     state = StoreState(manifest)
     state.lsn, state.definitions = members["lsn"], members["definitions"]
     state.checkpoint_lsn = state.lsn
@@ -127,7 +128,7 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
 
 
 def _batches(found: list[Any] | dict[str, Any]) -> list[Any]:
-    """The last batch of each application; the first checkpoints had them by application."""
+    """The last batch of each application; the oldest checkpoints had a mapping here."""
     if isinstance(found, list):
         return found
     return sorted(([name, *facts] for name, facts in found.items()), key=lambda each: each[2])

@@ -1,7 +1,7 @@
-"""From record batches to what a commit says of them: inside the frame, or staged in a file.
+"""Placing record batches: inside a commit's frame, or in a staged file that the commit names.
 
-A staged file is an Arrow IPC file of one partition; any Arrow tool opens it. Until a commit
-names it, nobody reads it, so a task that failed leaves nothing visible.
+A staged file is an Arrow IPC file of one partition, which any Arrow tool can open. No reader knows
+it before a commit names it, so a failed task leaves nothing visible.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.files import Files
 
-#: The footer repeats the schema and has 24 bytes per batch; this much is enough for both.
+#: Room for the footer, which repeats the schema and has 24 bytes per batch.
 _FOOTER_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class SizedBatch:
-    """A record batch of the stored schema, and its bytes of keys, values, headers, properties."""
+    """A stored record batch, and the bytes of its keys, values, headers and properties."""
 
     batch: pa.RecordBatch
     size: int
@@ -48,25 +48,25 @@ class PartitionRecords:
     topic_id: bytes
     partition: int
     batches: tuple[SizedBatch, ...]
-    #: Which version of a typed topic's schema they have; 0 in an untyped one.
+    #: The version of a typed topic's schema; 0 in an untyped topic.
     schema_version: int = 0
 
     @property
     def columns(self) -> int:
-        """What a commit says of their columns."""
+        """Their columns as a commit's flags, with the version of the schema."""
         return versioned(columns_of(self.batches[0].batch.schema), self.schema_version)
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Entries of a commit, and the messages that go inside its frame."""
+    """Entries for placed batches, and the messages of those inside the frame."""
 
     entries: tuple[RecordsEntry, ...]
     bodies: tuple[pa.Buffer, ...] = ()
 
 
 def inline_entry(topic_id: bytes, partition: int, batch: EncodedBatch) -> RecordsEntry:
-    """What a commit says of a batch inside its frame; offset and position come when it is bound."""
+    """The entry for a batch inside the frame; binding sets its offset and position."""
     return RecordsEntry(
         topic_id,
         partition,
@@ -83,12 +83,12 @@ def inline_entry(topic_id: bytes, partition: int, batch: EncodedBatch) -> Record
 
 
 def file_ids(log: CommitLog) -> Callable[[], bytes]:
-    """What makes ids for files that are about to be staged for commits of this log."""
+    """A function that makes ids for files to stage for commits of this log."""
     return lambda: new_file_id(log.environment.new_uuid(), log.recent_state().lsn)
 
 
 class Stager:
-    """Decides where record batches go, and writes the files of those that are large."""
+    """Decides where record batches are placed, and writes the staged files."""
 
     def __init__(
         self,
@@ -103,18 +103,18 @@ class Stager:
         self._new_id = new_id
         self._sync = sync
         self._inline_bytes_max = inline_bytes_max
-        #: Writes files meanwhile; with None each is there when `stage` returns.
+        #: Writes files in the background; if None, `stage` writes each file itself.
         self._uploads = uploads
 
     def is_prompt(self, parts: Sequence[PartitionRecords], *, room: int) -> bool:
-        """Whether placing this would not wait: it goes inside a frame, or is uploaded meanwhile."""
+        """Whether placing these records would return at once: inline, or uploaded meanwhile."""
         if self._uploads is not None:
             return True
         sizes = [sum(_message_lengths(records)) for records in parts]
         return sum(sizes) <= room and max(sizes, default=0) <= self._inline_bytes_max
 
     def place(self, records: PartitionRecords, *, room: int) -> Placed:
-        """Inside the frame while the batches are small and fit into `room` bytes; else staged."""
+        """Place records inside the frame if they are small and fit into `room`; else stage them."""
         lengths = _message_lengths(records)
         if sum(lengths) > min(self._inline_bytes_max, room):
             return Placed(tuple(self._stage(records, lengths)))
@@ -132,9 +132,9 @@ class Stager:
         return Placed(tuple(entries), tuple(batch.message for batch in encoded))
 
     def stage(self, records: PartitionRecords) -> list[RecordsEntry]:
-        """Write one file, and return the entries with which a commit refers to it.
+        """Stage records in one file; returns the entries with which a commit refers to it.
 
-        With uploads it may still be on its way: `wait_for` the entries before their commit.
+        With uploads, the file may not be complete yet: call `wait_for` before the commit.
         """
         return self._stage(records, _message_lengths(records))
 
@@ -155,7 +155,7 @@ class Stager:
             self._files.stage(paths.staged_file(file_id), [contents], sync=self._sync)
 
     def wait_for(self, entries: Iterable[Entry]) -> None:
-        """Return when the files that these entries name are there; raises what kept one away."""
+        """Wait until the files that these entries name are complete; raises an upload's error."""
         if self._uploads is not None:
             self._uploads.wait_for({e.staged for e in entries if isinstance(e, RecordsEntry)})
 
@@ -190,7 +190,7 @@ def _staged_entry(
 def _arrow_file(
     records: PartitionRecords, lengths: Sequence[int]
 ) -> tuple[pa.Buffer, list[MessagePlace]]:
-    """An Arrow IPC file of the batches, and where each message stands."""
+    """An Arrow IPC file of the batches, and the place of each message."""
     schema = staged_schema(records.batches[0].batch.schema, records.topic, records.partition)
     space = 2 * schema.serialize().size + sum(lengths) + 32 * len(lengths) + _FOOTER_BYTES
     target = pa.allocate_buffer(space)

@@ -1,4 +1,4 @@
-"""Which records of a commit are stored already: asked of the state that the commit will follow."""
+"""Binding of `uniq` entries: which records of a commit were stored before."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from kmq_storage.log.state import StoreState
 
 
 class StoredBeforeError(KmqError):
-    """Some records of a unit are stored already, or stand in the same commit."""
+    """Some records of a unit were stored before, or are already in the same commit."""
 
     def __init__(
         self, topic_id: bytes, places: dict[tuple[int, int], tuple[int, int] | None], lsn: int
     ) -> None:
         super().__init__(f"{len(places)} records are stored already")
         self.topic_id = topic_id
-        #: Partition and number in the unit of each, and where the first one is; None: in the
-        #: commit that this was to be.
+        #: For each such record, by its partition and number in the unit, the partition and offset
+        #: of the first one; None if that is in the same commit.
         self.places = places
-        #: The commit with which all first ones are stored.
+        #: The LSN by which all first records are stored.
         self.lsn = lsn
 
 
 def bound_uniqs(
     state: StoreState, entry: UniqEntry, bases: dict[tuple[bytes, int], int], taken: set[bytes]
 ) -> UniqEntry:
-    """The entry with the offsets of its records; StoredBeforeError for those that are stored.
+    """The entry with the offsets of its records; StoredBeforeError if some were stored before.
 
-    `bases`: the first offset of the unit in each partition. `taken`: what this commit has, topic
-    and digest; those of the entry are added.
+    `bases` has the first offset of the unit in each partition. `taken` has topic and digest of the
+    commit's earlier `uniq` records; those of the entry are added.
     """
     check_uniqs(state, entry, taken)
     taken.update(entry.topic_id + each.digest for each in entry.uniqs)
@@ -40,7 +40,7 @@ def bound_uniqs(
 
 
 def check_uniqs(state: StoreState, entry: UniqEntry, taken: Container[bytes]) -> None:
-    """StoredBeforeError when some of its records are stored, or in this commit."""
+    """StoredBeforeError when some records were stored before, or are already in this commit."""
     topic = state.topic_by_id(entry.topic_id)
     if topic is None:
         raise ConflictError("the topic was deleted meanwhile")
@@ -55,7 +55,7 @@ def check_uniqs(state: StoreState, entry: UniqEntry, taken: Container[bytes]) ->
 
 
 def places_in(entries: Sequence[object]) -> dict[bytes, tuple[int, int]]:
-    """Where a commit has the records with each digest, by topic and digest."""
+    """The partition and offset of each `uniq` record in a commit, by topic and digest."""
     return {
         entry.topic_id + digest: (partition, offset)
         for entry in entries
