@@ -1,9 +1,8 @@
-"""The entries of a commit's directory: what a commit changes, kind by kind.
+"""The entries of a commit's directory, which tell what the commit changes.
 
-Each entry is a kind, a length and a payload, padded to 8 bytes. Payloads on the hot path
-(records, producers, group offsets, batch ids) are fixed binary; what is rare (topics and
-groups) is JSON. A kind that this version does not know is refused, never skipped: skipping
-it would show a commit in part.
+An entry consists of a kind, a length and a payload, padded to 8 bytes. Payloads on the hot path
+(records, producers, group offsets, batch ids) are binary, and rare ones (topics and groups) are
+JSON. An unknown kind is refused, never skipped: skipping it would show a commit in part.
 """
 
 from __future__ import annotations
@@ -30,28 +29,28 @@ _ENTRY = struct.Struct("<HHI")
 _RECORDS, _STAGED_RECORDS = 1, 10
 _SHORT = 2**32
 _LAYOUT = struct.Struct("<16sIIQQIIHHIqqQ")
-#: The same without what only says that a batch is staged.
+#: The same without the field that tells that a batch is staged.
 _READ_LAYOUT = struct.Struct("<16sIIQQIIHxxxxxxqqQ")
-#: A write of Spark's names thousands of files: theirs are shorter, and stand in 96 bytes.
+#: A shorter form for staged batches (96 bytes), as a Spark write names thousands of files.
 _STAGED_LAYOUT = struct.Struct("<16s16sIIQIIIIqqHxxxxxx")
 
 
 class RecordsEntry(NamedTuple):
     """One record batch of one partition; positions and sizes in bytes, times in UTC us.
 
-    A tuple, since it is made in a third of the time: whoever opens a store reads each of its log.
+    This is a tuple, which is made in a third of the time: opening a store reads all of its log.
     """
 
     topic_id: bytes
     partition: int
     rows: int
-    #: The offset of the first row; given when the commit is bound to its LSN.
+    #: The offset of the first row; set when the commit is bound.
     base_offset: int
     #: Where the Arrow message begins: from the frame's start, or in the staged file.
     position: int
     length: int
     checksum: int
-    #: Which optional columns are there (`format.records`).
+    #: The optional columns, as flags (`format.records`).
     columns: int
     min_timestamp: int
     max_timestamp: int
@@ -66,10 +65,10 @@ class RecordsEntry(NamedTuple):
         short = self.staged and self.position < _SHORT and self.size < _SHORT
         return _STAGED_RECORDS if short else _RECORDS
 
-    # `dataclasses.replace` takes a multiple of this, and every commit needs it.
+    # Every commit needs these copies, and `dataclasses.replace` would take several times as long.
 
     def at(self, position: int) -> RecordsEntry:
-        """The same batch at this place."""
+        """The same batch at this position."""
         return self._moved(self.base_offset, position)
 
     def bound(self, base_offset: int) -> RecordsEntry:
@@ -117,7 +116,7 @@ class RecordsEntry(NamedTuple):
 
     @classmethod
     def parse_staged(cls, payload: bytes) -> RecordsEntry:
-        """The entry of the binary form of a staged batch."""
+        """The entry from the short binary form of a staged batch."""
         topic_id, staged, *facts = _STAGED_LAYOUT.unpack(payload)
         partition, rows, base, position, length, check, size, low, high, columns = facts
         place = (partition, rows, base, position, length, check)
@@ -125,17 +124,17 @@ class RecordsEntry(NamedTuple):
 
     @classmethod
     def parse(cls, payload: bytes) -> RecordsEntry:
-        """The entry of the long binary form; old logs have staged batches in it, too."""
+        """The entry from the long binary form; in old logs, staged batches have it, too."""
         return cls._make((*_READ_LAYOUT.unpack_from(payload), payload[_LAYOUT.size :]))
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """Who wrote the commit, so that a retry after an unknown outcome lands once."""
+    """The producer of a commit, so that a retry after an unknown outcome is stored once."""
 
     producer: str
     epoch: int
-    #: Counts the commits of this producer and epoch, from 0; -1 only opens the epoch.
+    #: The number of this commit in the producer's epoch, from 0; -1 only opens the epoch.
     sequence: int
 
     kind = 2
@@ -154,10 +153,10 @@ class ProducerEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupOffsetsEntry:
-    """Offsets that a group committed: the next one to read per partition of one topic."""
+    """Offsets that a group commits: the next one to read, per partition of one topic."""
 
     group: str
-    #: The generation in which the member joined that commits; -1 from outside (admin).
+    #: The generation in which the committing member joined; -1 for an administrator.
     generation: int
     topic_id: bytes
     offsets: tuple[tuple[int, int], ...]
@@ -183,7 +182,7 @@ class GroupOffsetsEntry:
 
 @dataclass(frozen=True, slots=True)
 class BatchIdEntry:
-    """A batch of an application (a Spark query) that is stored with this commit, at most once."""
+    """The batch of an application, such as a Spark query, that this commit stores at most once."""
 
     application: str
     version: int
@@ -203,7 +202,7 @@ class BatchIdEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """A topic was created, altered, enlarged or deleted; the whole new definition."""
+    """The whole new definition of a topic that is created, altered, enlarged or deleted."""
 
     topic_id: bytes
     name: str
@@ -235,9 +234,10 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupEntry:
-    """The one member of a group joined (a new generation) or reads others (the same one).
+    """The exclusive member of a group joins, or reads other partitions than before.
 
-    Generation 0 deletes the group.
+    Joining takes a new generation, and reading other partitions keeps it. Generation 0 deletes the
+    group.
     """
 
     group: str
@@ -307,7 +307,7 @@ def named_file(entry: Entry) -> bytes:
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """Its part of a directory: `INLINE_ENTRY_BYTES` long for a batch inside the frame."""
+    """The bytes of an entry in a directory; `INLINE_ENTRY_BYTES` long for an inline batch."""
     payload = entry.payload()
     return _ENTRY.pack(entry.kind, 0, len(payload)) + payload + bytes(-len(payload) % 8)
 

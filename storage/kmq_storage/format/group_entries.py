@@ -1,7 +1,8 @@
 """Entries by which the members of a group share its partitions.
 
-A plan says who is a member, who owns which partition and who shall own it next; a release says
-that an owner gave some away. Both are rare, so they are JSON, with runs of partitions as text.
+A plan names the members, the owner of each partition, and the next owner of those that move. A
+release tells that an owner gave partitions up. Both are rare, so they are JSON, with runs of
+partitions as text.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, TypeAlias
 from kmq_storage.format.json_bytes import compact_json
 from kmq_storage.format.manifest import Key
 
-#: Partitions, and the epoch of the member that each is for.
+#: For each partition, the epoch of a member.
 Placement: TypeAlias = Mapping[Key, int]
 
 
@@ -23,19 +24,19 @@ class Interest:
     """What a member wants to read: topics by name or pattern, or partitions chosen by hand."""
 
     topics: tuple[str, ...] = ()
-    #: Found anywhere in a name.
+    #: A regular expression that is searched anywhere in a name.
     pattern: str | None = None
     chosen: Mapping[str, tuple[int, ...]] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """The interest as a JSON object, without what it doesn't say."""
+        """The interest as a JSON object, without empty members."""
         chosen = {name: list(numbers) for name, numbers in (self.chosen or {}).items()}
         facts = {"topics": list(self.topics), "pattern": self.pattern or "", "chosen": chosen}
         return {name: value for name, value in facts.items() if value}
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> Interest:
-        """The interest of such an object."""
+        """The interest from its JSON object."""
         chosen = facts.get("chosen")
         return cls(
             tuple(facts.get("topics", ())),
@@ -46,19 +47,19 @@ class Interest:
 
 @dataclass(frozen=True, slots=True)
 class PlannedMember:
-    """A member of a group, as the plan has it."""
+    """A member of a group in a plan."""
 
-    #: 32 hex digits: what its lock is named after.
+    #: 32 hex digits, after which its lock is named.
     id: str
     name: str
-    #: Whether the name is the user's: then the partitions wait for the next one of that name.
+    #: Whether the user chose the name; the partitions then wait for the next member with it.
     static: bool
     client: str
     assignor: str
-    #: Who shows no life for this long counts as dead (seconds).
+    #: A member without a sign of life for this long (seconds) counts as dead.
     timeout: float
     interest: Interest = Interest()
-    #: UTC microseconds of the commit that it came with; 0 in that commit.
+    #: The time of the commit with which it joined (UTC us); 0 in this commit itself.
     joined: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -76,22 +77,23 @@ class PlannedMember:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> PlannedMember:
-        """The member of such an object."""
+        """The member from its JSON object."""
         return cls(**{**facts, "interest": Interest.from_json(facts["interest"])})
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Who is in a group, by epoch, the generation of joining; and whose each partition is."""
+    """The members of a group by their epochs, and the owners of its partitions."""
 
+    #: By epoch, which is the generation in which a member joined.
     members: Mapping[int, PlannedMember] = field(default_factory=dict)
-    #: Who reads a partition and may commit it.
+    #: The member that reads a partition and may commit its offsets.
     owners: Placement = field(default_factory=dict)
-    #: Who gets it when its owner has released it; of those alone that shall move.
+    #: For partitions that move: the member that gets them once their owner has released them.
     targets: Placement = field(default_factory=dict)
 
     def owned_by(self, epoch: int) -> list[Key]:
-        """The partitions that a member owns, those that it shall release among them."""
+        """The partitions that a member owns, including those that it has to release."""
         return [key for key, owner in self.owners.items() if owner == epoch]
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +106,7 @@ class GroupPlan:
 
     @classmethod
     def from_json(cls, facts: Mapping[str, Any]) -> GroupPlan:
-        """The plan of such an object."""
+        """The plan from its JSON object."""
         members = facts["members"].items()
         return cls(
             {int(epoch): PlannedMember.from_json(each) for epoch, each in members},
@@ -113,7 +115,7 @@ class GroupPlan:
         )
 
     def applied(self, time: int) -> GroupPlan:
-        """The same, once the commit of this time says so: those who came with it joined then."""
+        """The plan after its commit at this time, which is when its new members joined."""
         members = {
             epoch: each if each.joined else replace(each, joined=time)
             for epoch, each in self.members.items()
@@ -121,16 +123,16 @@ class GroupPlan:
         return GroupPlan(members, self.owners, self.targets)
 
 
-#: The plan of a group that nobody shares.
+#: The plan of a group without sharing members.
 NO_PLAN = GroupPlan()
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPlanEntry:
-    """A group's members share its partitions in this way from now on: the whole plan."""
+    """A new plan for a group, which replaces the one before."""
 
     group: str
-    #: One above that of the state on which it was planned.
+    #: One above the generation on which it was planned.
     generation: int
     plan: GroupPlan
 
@@ -150,7 +152,7 @@ class GroupPlanEntry:
 
 @dataclass(frozen=True, slots=True)
 class GroupReleaseEntry:
-    """A member gave these partitions away: each is its target's now."""
+    """A member released these partitions: each now belongs to its target."""
 
     group: str
     epoch: int

@@ -1,7 +1,7 @@
-"""Entries that change where records stand and which are kept, never what they say.
+"""Entries that change where records are stored and which are kept, but never their content.
 
-Each names the LSN of the state it was planned on: binding refuses it when the same
-partition was laid out anew since, so two maintainers at once do no harm.
+Each names the LSN of the state on which it was planned. Binding refuses it when the layout of the
+partition changed since, so several maintainers at once do no harm.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import dataclass
 
 from kmq_storage.format.records import COMPACTED
 
-#: What a compaction says that found no tombstone which has to wait.
+#: The value of `SegmentEntry.tombstones` when a compaction found no tombstone that has to wait.
 NO_TOMBSTONES = 1
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """The records of a partition with offsets in [base, end) stand in a segment from now on."""
+    """The records of a partition with offsets in [base, end) are in a segment from now on."""
 
     topic_id: bytes
     partition: int
     base_offset: int
-    #: The offset after the last one that is covered, though compaction may have dropped it.
+    #: The offset after the last one that is covered, even if compaction dropped the last record.
     end_offset: int
     rows: int
     file_id: bytes
     #: Bytes of the whole file.
     length: int
-    #: Where the Arrow footer's part of the file begins, and the CRC of everything from there on.
+    #: Where the footer begins, and the CRC of everything from there on.
     footer_position: int
     footer_checksum: int
-    #: Which columns the batches have (`format.records`).
+    #: The columns of the batches, as flags (`format.records`).
     columns: int
     min_timestamp: int
     max_timestamp: int
@@ -39,12 +39,12 @@ class SegmentEntry:
     time: int
     #: Bytes of keys, values, headers and properties.
     size: int
-    #: What stood in [base, end) before: rows and bytes.
+    #: The number and bytes of the replaced records in [base, end).
     old_rows: int
     old_size: int
     planned_lsn: int
-    #: A second (UTC) by which the tombstones were committed that wait in the partition to be
-    #: dropped; NO_TOMBSTONES, or 0 where nothing is said of it.
+    #: The second (UTC) by which the partition's waiting tombstones were committed; NO_TOMBSTONES if
+    #: none wait, or 0 if that is unknown.
     tombstones: int = 0
 
     kind = 7
@@ -84,7 +84,10 @@ class SegmentEntry:
         )
 
     def waiting(self, before: int) -> int:
-        """What `tombstones` waits after it: compaction knows of all, sealing of what it sealed."""
+        """`Partition.tombstones` after this entry.
+
+        A compaction knows all tombstones of the partition, but a seal only those that it sealed.
+        """
         if self.columns & COMPACTED and self.tombstones:
             return 0 if self.tombstones == NO_TOMBSTONES else self.tombstones
         return before or self.tombstones
@@ -92,13 +95,13 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class TrimEntry:
-    """The records of a partition before an offset are given up."""
+    """The start of a partition is raised: earlier records are dropped."""
 
     topic_id: bytes
     partition: int
     #: The new start.
     start: int
-    #: What the partition no longer holds: rows and bytes.
+    #: The number and bytes of the dropped records.
     rows: int
     size: int
     planned_lsn: int
@@ -120,7 +123,7 @@ class TrimEntry:
 
 @dataclass(frozen=True, slots=True)
 class GapEntry:
-    """Records that can't be read any more were cut out; readers get DataLossError there."""
+    """A repair cut out records that can't be read; readers get DataLossError there."""
 
     topic_id: bytes
     partition: int
@@ -158,12 +161,12 @@ class GapEntry:
 
 @dataclass(frozen=True, slots=True)
 class CondemnEntry:
-    """From here on no commit names a staged file or segment that was begun before an LSN.
+    """No later commit may name a new staged file or segment that was begun before an LSN.
 
-    Those that were named before stay what they are; all others may be deleted.
+    Files that were named before stay valid. All others may be deleted.
     """
 
-    #: Of files whose writers knew no commit from this LSN on (`file_ids.begun_at`).
+    #: Files are condemned if they were begun before this LSN (`file_ids.begun_at`).
     before: int
 
     kind = 11

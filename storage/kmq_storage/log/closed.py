@@ -1,4 +1,4 @@
-"""How a handle is closed while other threads use it."""
+"""Closing a handle while other threads use it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kmq_storage.errors import ClosedError
 
 
 class Closed:
-    """Stands for what a handle gave back: whoever asks it for anything gets ClosedError."""
+    """Replaces the released parts of a handle: any use of them raises ClosedError."""
 
     def __getattr__(self, name: str) -> Any:
         raise ClosedError("the store is closed")
@@ -20,7 +20,11 @@ class Closed:
 
 @contextmanager
 def idle(lock: threading.Lock) -> Iterator[None]:
-    """Hold a lock if it is given back in time: a signal's handler may close what it interrupted."""
+    """Hold a lock if it becomes free in time.
+
+    Otherwise go on without it: a signal handler may close the handle in the thread that it
+    interrupted, which holds the lock.
+    """
     held = lock.acquire(timeout=limits.LOCK_TIMEOUT)
     try:
         yield

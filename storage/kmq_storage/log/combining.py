@@ -1,6 +1,6 @@
-"""Threads of one handle that commit at the same time share one commit, and so one upload.
+"""Combining commits: threads of one handle that commit at the same time share one upload.
 
-While one of them uploads, the others wait; who comes next takes along what all of them have.
+While one thread uploads, the others wait. The next one then writes the units of all of them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from kmq_storage.format.queue_entries import ScheduleEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import WrittenCommit
 
-#: What an entry takes at most in a commit's directory, about.
+#: About the most bytes that an entry takes in a commit's directory.
 _ENTRY_BYTES = 512
 
 
 @dataclass(slots=True, eq=False)
 class _Request:
-    """Units that one thread wants to commit, and what became of them."""
+    """Units that one thread wants to commit, and the result."""
 
     units: Sequence[Unit]
-    #: Who must not be in a commit twice, since binding looks at the state before it.
+    #: Producers and groups, each of which can be in a commit only once, because binding compares
+    #: them with the state before it.
     parties: frozenset[tuple[type, str]]
     commit: WrittenCommit | None = None
     error: Exception | None = None
@@ -49,7 +50,7 @@ class _Request:
 
 
 class Combining:
-    """Calls `write` for one thread at a time, with the units of those that wait."""
+    """Calls `write` in one thread at a time, with the units of all waiting threads."""
 
     def __init__(self, write: Callable[[Sequence[Unit]], WrittenCommit], *, bytes_max: int) -> None:
         self._write = write
@@ -61,7 +62,7 @@ class Combining:
 
     def append(self, units: Sequence[Unit]) -> WrittenCommit:
         """Write these units, perhaps with those of other threads; the commit shows only these."""
-        if not (self._waiting or self._writing.locked()):  # nobody is there to share it with
+        if not (self._waiting or self._writing.locked()):  # no other thread to share it with
             with self._writing:
                 return self._write(units)
         parties = _parties(units)
@@ -75,7 +76,7 @@ class Combining:
             with self._writing:
                 if not request.is_done:
                     self._write_together(self._take(request))
-        finally:  # a signal may have come while this waited
+        finally:  # a signal may have interrupted the waiting
             self._give_up(request)
         return request.result()
 
@@ -96,10 +97,10 @@ class Combining:
             self._waiting = [each for each in self._waiting if each is not request]
 
     def _write_together(self, requests: Sequence[_Request]) -> None:
-        """Write all requests but those that are refused.
+        """Write all requests except those that are refused.
 
-        What an interrupted thread took along and did not finish is tried again by those who wait
-        for it: if it is stored, its sequence is found, and its offsets are the same.
+        When this thread is interrupted, the threads of unfinished requests try again themselves.
+        This is safe: if a request was stored, its producer's sequence or its offsets tell.
         """
         left, others = list(requests), requests[1:]
         try:
@@ -110,7 +111,7 @@ class Combining:
                 self._waiting += [each for each in others if not each.is_done]
 
     def _tried(self, requests: list[_Request]) -> list[_Request]:
-        """What is left to write after one try: all but the one that was refused, or nothing."""
+        """Try to write requests; returns those left to write, without one that was refused."""
         try:
             commit = self._write([unit for request in requests for unit in request.units])
         except (RefusedError, DuplicateCommitError) as refused:
@@ -130,9 +131,10 @@ class Combining:
 
 
 def _parties(units: Sequence[Unit]) -> frozenset[tuple[type, str]]:
-    """The producers and groups that commit; empty for what stands alone in its commit.
+    """The producers and groups that commit; empty for units that must not share a commit.
 
-    Records must be followed by their producer's sequence, or a retry would not know its own.
+    Records can share one only if their producer's sequence follows them, so that a retry can find
+    its own.
     """
     found: list[tuple[type, str]] = []
     own_records = False
@@ -151,7 +153,7 @@ def _parties(units: Sequence[Unit]) -> frozenset[tuple[type, str]]:
 
 
 def _owner(requests: Sequence[_Request], unit: int) -> tuple[_Request, int]:
-    """Whose unit this is, and which of its units."""
+    """The request that has the commit's unit with this number, and the number within it."""
     for request in requests:
         if unit < len(request.units):
             return request, unit

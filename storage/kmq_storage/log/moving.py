@@ -1,7 +1,7 @@
-"""Files that moved: what a state refers to may be collected while it is looked at.
+"""Retries after files moved: files that a state refers to may be collected while it is used.
 
-Whoever meets a missing file looks again, in a state from the newest checkpoint. Only what is
-missing there too is damage.
+A reader that finds a file missing tries again with a state from the newest checkpoint. A file that
+this state also misses is damage.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ _Result = TypeVar("_Result")
 def looking_again(
     log: CommitLog, work: Callable[[StoreState], _Result], state: StoreState | None = None
 ) -> _Result:
-    """Do something with the state, and once more with a newer one when files of it moved.
-
-    The state that there is now, unless one is given to begin with.
-    """
+    """Call `work` with `state`, or a refreshed one, and again with a newer one if files moved."""
     states = chain([log.refresh if state is None else lambda: state], repeat(log.reload))
     return trying_again(lambda: work(next(states)()))
 
 
 def planning(log: CommitLog, work: Callable[[StoreState], _Result]) -> _Result:
-    """As `looking_again`, with a state that no failed sync takes back: plans are committed.
+    """As `looking_again`, with a durable state, for work that commits a plan.
 
-    The LSN of a lost commit is given out again, so a plan on it would look up to date.
+    The LSN of a commit lost by a failed sync is given out again. A plan made on the lost commit
+    would then look up to date.
     """
     if log.durable:
         return looking_again(log, work)
@@ -40,9 +38,9 @@ def planning(log: CommitLog, work: Callable[[StoreState], _Result]) -> _Result:
 
 
 def trying_again(work: Callable[[], _Result]) -> _Result:
-    """Do something, and once more as long as it is another file that is missing each time.
+    """Call `work` again as long as a different file is missing each time.
 
-    Or another page of the manifest that is damaged: a repair may have made it anew.
+    This includes a damaged page of the manifest, which a repair may have replaced.
     """
     missing = None
     while True:
@@ -56,11 +54,11 @@ def trying_again(work: Callable[[], _Result]) -> _Result:
 
 
 def moved_file(error: CorruptionError) -> str | None:
-    """The file that a newer state may name no more: one that is missing, or a damaged page."""
+    """The file that a newer state may no longer name: a missing file or a damaged page."""
     file = str(error.context.get("file", ""))
     return file if file.startswith(f"{paths.PAGE_FOLDER}/") else missing_file(error)
 
 
 def missing_file(error: CorruptionError) -> str | None:
-    """The file that is not there, which may have moved; None when bytes are damaged."""
+    """The missing file of an error, whose records may have moved; None for damaged bytes."""
     return error.context["file"] if error.context.get("missing") else None

@@ -1,4 +1,4 @@
-"""What producers wrote last, so that a retry is found and an earlier one of a name is refused."""
+"""The last commit of each producer, to recognise retries and to fence earlier producers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import chain
 from kmq_storage import limits
 from kmq_storage.errors import FencedError
 
-#: Names that nobody chose: no other producer ever has one of them.
+#: Generated names, which no other producer ever uses.
 _MADE_UP = re.compile(r"(dead-letters-)?[0-9a-f]{32}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What a producer wrote last: a retry of it is answered, not stored again."""
+    """The last commit of a producer; a retry of it is acknowledged, but not stored again."""
 
     epoch: int
     sequence: int
@@ -24,10 +24,11 @@ class ProducerState:
 
 
 class Producers(Mapping[str, ProducerState]):
-    """Those that wrote last, by name.
+    """The producers that wrote last, by name.
 
-    Of names that users chose so many are remembered, and of others as many: an earlier producer of
-    a name is refused, however many wrote since that never had one.
+    Producers with names that users chose are remembered apart from those with generated names. So
+    any number of unnamed producers can't make the log forget a named one, whose predecessors must
+    stay fenced.
     """
 
     def __init__(self) -> None:
@@ -35,7 +36,7 @@ class Producers(Mapping[str, ProducerState]):
         self._others: dict[str, ProducerState] = {}
 
     def note(self, name: str, state: ProducerState) -> None:
-        """This one wrote now."""
+        """Note the last commit of a producer."""
         self._others.pop(name, None)
         self._named.pop(name, None)
         made_up = state.epoch == 0 and _MADE_UP.fullmatch(name)
@@ -45,7 +46,7 @@ class Producers(Mapping[str, ProducerState]):
             del kept[next(iter(kept))]
 
     def check_epoch(self, name: str, epoch: int) -> None:
-        """FencedError for an earlier producer of a name."""
+        """FencedError when a later producer has opened this name."""
         known = self.get(name)
         if known is not None and known.epoch > epoch:
             raise FencedError(

@@ -1,7 +1,8 @@
-"""The one writer of a store whose bucket does not create names atomically.
+"""The only writer of a store whose bucket does not create names atomically.
 
-It holds a lease of an epoch of its own. Who comes later takes the next epoch once the lease
-ended, and the one before stops as soon as it looks: before a commit, when it did not for a while.
+The writer holds a lease with its own epoch. When the lease has ended, another writer may take the
+next epoch. The earlier writer stops once it checks its lease, which it does before a commit if it
+has not done so for a while.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from kmq_storage.format.identity import BucketFacts
 from kmq_storage.log.collected import Moment
 from kmq_storage.objects.bucket_files import BucketFiles
 
-#: Two that take the lease at once see what became of it after this long (seconds).
+#: After this long (seconds), two writers that take the lease at once see which one got it.
 _SETTLE = 1.0
 _LOOKS_PER_LEASE = 3
 
 
 class SingleWriter:
-    """The right to write, taken with the first commit. One thread at a time."""
+    """The right to write, which is taken with the first commit; for one thread at a time."""
 
     def __init__(self, files: BucketFiles, facts: BucketFacts, environment: Environment) -> None:
         self._files = files
@@ -29,9 +30,9 @@ class SingleWriter:
         self._looked: Moment | None = None
 
     def check(self) -> bool:
-        """Make sure that this is the writer; whether it only now became it.
+        """Make sure that this handle is the writer; returns True if it has just become it.
 
-        IllegalStateError while there is another one, FencedError once another took over.
+        IllegalStateError while there is another writer, FencedError after another one took over.
         """
         now = Moment.now(self._environment)
         if self._looked is None:
@@ -62,5 +63,5 @@ class SingleWriter:
         )
 
     def close(self) -> None:
-        """Make room for the next writer."""
+        """Release the lease for the next writer."""
         self._lease.release()
