@@ -1,7 +1,7 @@
-"""The manifest as bytes: leaf pages of rows, and the table of pages in a checkpoint's root.
+"""The format of the manifest: leaf pages of rows, and the table of pages in a checkpoint's root.
 
-A row says where the records of one partition with offsets in [base, end) stand. Rows are sorted by
- (topic id, partition, base offset) over all pages.
+A row tells where the records of one partition with offsets in [base, end) are stored. Rows are
+sorted by topic id, partition and base offset through all pages.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 #: What a row refers to: a frame of the log, a staged file, or a segment.
 LOG, STAGED, SEGMENT = 0, 1, 2
 
-#: A record's offset, timestamp, and where its key, value, headers and properties end.
+#: The bytes of a record in memory besides its contents: its offset, its timestamp, and the ends of
+#: its key, value, headers and properties.
 _ROW_BYTES = 64
 
 Key: TypeAlias = tuple[bytes, int]
@@ -45,7 +46,7 @@ ROW_SCHEMA = pa.schema(
         ("kind", pa.uint8()),
         #: The first LSN of the log file, or the id of the staged file or segment.
         ("file", pa.binary(16)),
-        #: Where the Arrow message, or the footer's part of a segment, begins, and its length.
+        #: The position and length of the Arrow message, or of a segment's footer.
         ("position", pa.int64()),
         ("length", pa.int64()),
         ("checksum", pa.uint32()),
@@ -61,7 +62,7 @@ ROW_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Where the records of one partition with offsets in [base, end) stand."""
+    """Where the records of one partition with offsets in [base, end) are stored."""
 
     base_offset: int
     end_offset: int
@@ -78,7 +79,7 @@ class Row:
     size: int
 
     def place(self, key: Key) -> Place:
-        """The row as what a reader takes."""
+        """The row as a place, for a reader."""
         location = Location(self.path(key), self.position, self.length)
         build = Segment if self.kind == SEGMENT else Chunk
         return build(
@@ -102,7 +103,7 @@ class Row:
         return paths.log_file(int.from_bytes(self.file, "little"))
 
     def held_from(self, start: int) -> tuple[int, int]:
-        """Rows and bytes of records at or after an offset; cut in proportion inside the row."""
+        """The number and bytes of records at or after an offset; in proportion within the row."""
         whole = self.end_offset - self.base_offset
         left = self.end_offset - max(self.base_offset, start)
         if left <= 0:
@@ -111,7 +112,7 @@ class Row:
 
     @property
     def weight(self) -> int:
-        """About how many bytes the records take in a segment before compression."""
+        """About the bytes of the records in a segment before compression."""
         return weight_in_memory(self.size, self.rows)
 
     @property
@@ -121,12 +122,12 @@ class Row:
 
     @property
     def in_run(self) -> bool:
-        """Whether the records stand in the order of their queues."""
+        """Whether the records are in a run, which is sorted by queue."""
         return self.kind == SEGMENT and is_run(self.columns)
 
     @property
     def bytes(self) -> int:
-        """What has to be read for the row, about."""
+        """About the bytes that have to be read for the row."""
         return self.length + (self.position if self.kind == SEGMENT else 0)
 
 
@@ -134,7 +135,7 @@ _Number = TypeVar("_Number", int, "Numbers")
 
 
 def weight_in_memory(size: _Number, rows: _Number) -> _Number:
-    """About how many bytes this many records of this size together take in Arrow's memory."""
+    """About the bytes that records of this total size take in Arrow's memory."""
     return size + _ROW_BYTES * rows
 
 
@@ -151,36 +152,36 @@ def log_file_id(first_lsn: int) -> bytes:
 
 
 class Page:
-    """A leaf page: columns of numbers, and which rows are of which partition."""
+    """A leaf page: its rows as columns, and which of them belong to which partition."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        #: The rows as Arrow, with the columns of ROW_SCHEMA.
+        #: The rows, with the columns of ROW_SCHEMA.
         self.batch = batch
 
     def column(self, name: str) -> Array:
         """A column of numbers of the page."""
-        # `to_numpy` would import pandas, which takes longer than planning all that is in the page.
+        # `to_numpy` would import pandas, which takes longer than planning a whole page.
         return np.from_dlpack(self.batch.column(name))
 
     @property
     def kind(self) -> npt.NDArray[np.uint8]:
-        """What each row refers to, as `Row.kind`."""
+        """The `Row.kind` of each row."""
         return self.column("kind")
 
     @cached_property
     def weight(self) -> Numbers:
-        """What each row weighs, as `Row.weight`."""
+        """The `Row.weight` of each row."""
         return weight_in_memory(self.column("size"), self.column("rows"))
 
     @property
     def compacted(self) -> Mask:
-        """Which rows have the mark, as `Row.compacted`."""
+        """The `Row.compacted` of each row."""
         marks: Mask = self.column("columns") & COMPACTED != 0
         return marks
 
     @property
     def in_run(self) -> Mask:
-        """Which rows are runs, as `Row.in_run`."""
+        """The `Row.in_run` of each row."""
         columns = self.column("columns")
         runs: Mask = (self.kind == SEGMENT) & (columns & (RUN | TYPED) == RUN)
         return runs
@@ -197,12 +198,12 @@ class Page:
 
     @cached_property
     def ends(self) -> Numbers:
-        """The offsets behind all rows."""
+        """The end offsets of all rows."""
         return self.column("end_offset")
 
     @cached_property
     def bytes(self) -> Numbers:
-        """What has to be read for each row, as `Row.bytes`."""
+        """The `Row.bytes` of each row."""
         footers = self.kind == SEGMENT
         read: Numbers = self.column("length") + self.column("position") * footers
         return read
@@ -212,7 +213,7 @@ class Page:
         return words.reshape(-1, 2)[: self.batch.num_rows]
 
     def is_of(self, key: Key) -> Mask:
-        """Which rows are of the topic of a key."""
+        """A mask of the rows of a key's topic."""
         high, low = self._ids().T
         wanted = np.frombuffer(key[0], np.uint64)
         mine: Mask = (high == wanted[0]) & (low == wanted[1])
@@ -220,13 +221,13 @@ class Page:
 
     @cached_property
     def spans(self) -> dict[Key, tuple[int, int]]:
-        """The rows of each partition: first, and behind the last."""
+        """The index range [start, end) of the rows of each partition."""
         partitions, ids = self.column("partition"), self._ids()
 
         def key(row: int) -> Key:
             return ids[row].tobytes(), int(partitions[row])
 
-        if key(0) == key(-1):  # as rows are sorted, all are of one
+        if key(0) == key(-1):  # rows are sorted, so all belong to this partition
             return {key(0): (0, len(partitions))}
         high, low = ids.T
         changes = partitions[1:] != partitions[:-1]
@@ -235,12 +236,12 @@ class Page:
         return {key(start): (start, end) for start, end in pairwise(starts)}
 
     def row(self, index: int) -> Row:
-        """The row at this place."""
+        """The row at this index."""
         values = [self.batch.column(n)[index].as_py() for n in range(2, len(ROW_SCHEMA))]
         return Row(*values)
 
     def rows(self, start: int, end: int) -> list[Row]:
-        """The rows at these places."""
+        """The rows at indexes [start, end)."""
         columns = [
             self.batch.column(n).slice(start, end - start).to_pylist()
             for n in range(2, len(ROW_SCHEMA))
@@ -250,11 +251,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class PageRef:
-    """What the root says of a leaf page."""
+    """The reference to a leaf page in a checkpoint's root."""
 
-    #: The first row's key and base offset.
+    #: Key and base offset of the first row.
     first: tuple[Key, int]
-    #: The last row's.
+    #: Key and base offset of the last row.
     last: tuple[Key, int]
     rows: int
     page_id: bytes
@@ -279,7 +280,7 @@ def encode_page(rows: Sequence[tuple[Key, Row]], page_id: bytes) -> tuple[pa.Buf
 
 
 def decode_page(contents: pa.Buffer, ref: PageRef) -> Page:
-    """The rows of a page; CorruptionError when its bytes changed."""
+    """The page from its bytes; CorruptionError when they don't match the checksum."""
     if checksum(contents) != ref.checksum:
         file = paths.page_file(ref.page_id)
         raise CorruptionError(f"manifest page checksum does not match in {file}", file=file)

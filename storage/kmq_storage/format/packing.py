@@ -1,9 +1,9 @@
-"""Record batch messages as segments have them: equal buffers once, and a checksum per column.
+"""Packing of record batch messages: equal buffers are written once, with a checksum per column.
 
-The columns of nulls that a segment has for headers and properties which no record has are equal:
-what they share is written once. The checksum of a message is noted as it is behind each column,
-so the bytes of one column are proven by the two values around them. These *parts* stand in a
-segment's footer; a large batch of a typed topic that is not sealed yet has them behind its message.
+A segment has columns of nulls for headers and properties that no record has; their equal buffers
+are written once. The running checksum of a message is noted behind each column. So the bytes of
+one column are verified by the two values around them. These *parts* are in a segment's footer. A
+large batch of a typed topic that is not sealed yet has them behind its message.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from kmq_storage.format.checksum import Bytes, checksum
 from kmq_storage.format.message import MessageHead, buffers_in, head_length, message_length
 from kmq_storage.model import Chunk
 
-#: Where a part of a message ends, and the CRC of all bytes up to there.
+#: The end of a part of a message, and the CRC of all bytes up to there.
 PART = struct.Struct("<II")
 _NUMBER = 4
-#: Of the message of a typed topic's batch that has its parts behind it. Shorter ones are read whole
-#: about as fast.
+#: A typed topic's batch has its parts behind the message from this size on. Shorter messages are
+#: read whole about as fast.
 PROVEN_BYTES_MIN = 64 * 1024
-#: So much of its beginning and end is looked at to find them; a message that says more is read
-#: whole.
+#: The most bytes of a message's head and of its parts that are read to find the parts. A message
+#: that needs more is read whole.
 HEAD_BYTES_MAX, PARTS_BYTES_MAX = 64 * 1024, 8 * 1024
-#: Buffers of fewer bytes are not worth a look.
+#: Smaller buffers are not compared.
 _SHARED_BYTES = 64
 _ALIGNMENT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PackedMessage:
-    """The bytes of a record batch message, and what proves them."""
+    """The bytes of a record batch message, and its checksums."""
 
     buffers: list[Bytes]
     head_length: int
     body_length: int
     checksum: int
-    #: A PART for what stands before the body, then one per column. A column whose part has no
-    #: bytes stands in the part before.
+    #: A PART for the bytes before the body, then one per column. A column whose part is empty has
+    #: its bytes in the part before.
     parts: bytes
 
     @property
     def length(self) -> int:
-        """All bytes."""
+        """The length of the whole message."""
         return self.head_length + self.body_length
 
     def with_parts(self) -> tuple[list[Bytes], int]:
-        """The bytes with the parts behind them, and the checksum of both."""
+        """The message with its parts behind it, and the checksum of both."""
         return [*self.buffers, self.parts], checksum(self.parts, self.checksum)
 
 
@@ -79,7 +79,7 @@ _buffers_in = lru_cache(maxsize=256)(buffers_in)
 
 
 def _split(pieces: Sequence[Bytes]) -> tuple[MessageHead, dict[int, Bytes]]:
-    """What stands before the body, and each piece of the body by its position there."""
+    """The head of a message, and the pieces of its body by their positions."""
     start, count = b"", 0
     while len(start) < 8 or len(start) < head_length(start):
         start += bytes(pieces[count])
@@ -92,7 +92,7 @@ def _split(pieces: Sequence[Bytes]) -> tuple[MessageHead, dict[int, Bytes]]:
 
 
 class _Body:
-    """Buffers one behind the other, those that a column shares with its neighbour once."""
+    """The buffers of a body; a buffer that a column shares with its neighbour is added once."""
 
     def __init__(self) -> None:
         self.pieces: list[Bytes] = []
@@ -101,11 +101,11 @@ class _Body:
         self._here: dict[tuple[int, int], int] = {}
 
     def begin_column(self) -> None:
-        """The buffers that follow are another column's."""
+        """Begin the next column."""
         self._before, self._here = self._here, {}
 
     def add(self, piece: Bytes) -> int:
-        """Where the buffer stands."""
+        """Add a buffer; returns its position."""
         if not isinstance(piece, pa.Buffer) or piece.size < _SHARED_BYTES:
             return self._append(piece)
         key = (piece.address, piece.size)
@@ -132,15 +132,15 @@ def _proven(head: bytes, body: _Body, ends: Sequence[int]) -> PackedMessage:
 
 
 def parts_length(columns: int) -> int:
-    """The bytes of the parts of a message with so many columns."""
+    """The length of the parts of a message with so many columns."""
     return PART.size * (columns + 1)
 
 
 def parts_behind(message: pa.Buffer, expected: int) -> bytes:
-    """The parts that stand behind a message; empty where none do, or the bytes there changed.
+    """The parts behind a message; empty if there are none or they are damaged.
 
-    Only the head of the message and its end are looked at. `expected` is the checksum of all, and
-    so that of the parts, continued from what they say of the message before them.
+    Only the head of the message and its end are read. `expected` is the checksum of message and
+    parts; it can be computed from the parts alone, which tell the checksum before them.
     """
     length = message_length(message)
     behind = message.size - length if length else 0
@@ -152,13 +152,13 @@ def parts_behind(message: pa.Buffer, expected: int) -> bytes:
 
 
 def with_parts(chunk: Chunk, message: pa.Buffer) -> Chunk:
-    """The chunk with the parts that stand behind its message, if any do."""
+    """The chunk with the parts behind its message, if there are any."""
     parts = parts_behind(message, chunk.checksum)
     return replace(chunk, parts=parts) if parts else chunk
 
 
 class Part(NamedTuple):
-    """Bytes of a message in [start, end), and the CRC of the message up to both ends."""
+    """Bytes [start, end) of a message, and the CRC of the message up to both ends."""
 
     start: int
     end: int
@@ -167,9 +167,9 @@ class Part(NamedTuple):
 
 
 def parts_of(chunk: Chunk, columns: tuple[int, ...] | None) -> tuple[Part, ...]:
-    """What must be right to read these columns of a chunk, neighbours as one; all with None.
+    """The parts to verify to read these columns of a chunk; neighbouring parts are joined.
 
-    One part for all of it, too, where nothing is known of its columns.
+    One part for the whole message if `columns` is None, or if the chunk has no parts.
     """
     if columns is None or not chunk.parts:
         return (Part(0, chunk.location.length, 0, chunk.checksum),)
@@ -190,7 +190,7 @@ def _parts_of(parts: bytes, columns: tuple[int, ...]) -> tuple[Part, ...]:
 
 
 def _standing(ends: Sequence[int], part: int) -> int:
-    """The part with the bytes of one that may have none; the ends begin with that of none."""
+    """The number of the part that has the bytes of `part`, which may be empty itself."""
     while ends[part + 1] == ends[part]:
         part -= 1
     return part

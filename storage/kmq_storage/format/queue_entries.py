@@ -1,8 +1,8 @@
-"""Entries of queues: what a queue is and reads, who holds which records, and what became of them.
+"""Entries of queues: their definitions and bindings, deliveries of records, and answers.
 
-Definitions and bindings are rare, so they are JSON; what happens for each record is binary. Who
-holds a record is told by the number of its delivery: an answer names the one that it belongs to.
-No two deliveries of a record have one number, also where its topic was unbound and bound again.
+Definitions and bindings are rare, so they are JSON. Entries for single records are binary. A
+delivery has a number, which an answer names to prove that its receiver still holds the record. No
+two deliveries of a record have the same number, even if its topic was unbound and bound again.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any, NamedTuple, TypeAlias
 
 from kmq_storage.format.json_bytes import compact_json
 
-#: What an answer says of records: they are done; come again at an instant; are held until one;
-#: stand in the dead letters, told by who held them, or found where a lock ended too often; were
-#: not handed out after all; were taken back before anybody had them, or are not there any more.
+#: Answers: done; retry at a time; extend the lock until a time; moved to the dead letters by the
+#: receiver, or because all deliveries ended without an answer; released, as if never delivered;
+#: recalled by the sender before any delivery, or lost.
 ACK, RETRY, EXTEND, DEAD, EXHAUSTED, RELEASE, RECALL = range(1, 8)
 
 
 class Run(NamedTuple):
-    """Records of one partition that follow each other, all in the same delivery."""
+    """Consecutive records of one partition with the same delivery number."""
 
     topic_id: bytes
     partition: int
     first: int
     rows: int
-    #: How often each was handed out, this time included, and how often the topic had been unbound
-    #: when it was for the first time (`delivery_numbers`); 0 for never.
+    #: The number of their delivery (`delivery_numbers`): the count of deliveries, and how often the
+    #: topic had been unbound at the first one; 0 before any.
     delivery: int
 
 
@@ -55,7 +55,7 @@ def _parse_runs(payload: bytes, start: int, count: int) -> tuple[Run, ...]:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """A queue was made or deleted. Its own log is a topic of the same id, made beside it."""
+    """A queue is created or deleted; its own log is a topic with the same id, created with it."""
 
     queue_id: bytes
     name: str
@@ -71,27 +71,27 @@ class QueueEntry:
 
     @classmethod
     def parse(cls, payload: bytes) -> QueueEntry:
-        """The entry of a JSON form."""
+        """The entry from its JSON form."""
         facts = json.loads(payload)
         return cls(bytes.fromhex(facts["id"]), facts["name"], facts["settings"])
 
 
 @dataclass(frozen=True, slots=True)
 class BindEntry:
-    """A queue reads a topic from some offsets on, or no more, or with another filter from there."""
+    """A queue is bound to a topic, or unbound, or gets another filter from some offsets on."""
 
     queue_id: bytes
     topic_id: bytes
-    #: By partition; those that come later are read from their beginning. None ends it. A word,
-    #: `earliest` or `latest`, until the commit is bound.
+    #: The first offsets by partition; later partitions are read from their beginning. None unbinds.
+    #: Before the commit is bound, it may be a word, `earliest` or `latest`.
     starts: tuple[int, ...] | str | None
-    #: An expression on properties; what it refuses never enters the queue.
+    #: An expression on properties; a record that it refuses never enters the queue.
     filter: str | None = None
 
     kind = 15
 
     def bound(self, starts: tuple[int, ...]) -> BindEntry:
-        """The same with offsets in place of the word."""
+        """The entry with offsets in place of a word."""
         return replace(self, starts=starts)
 
     def payload(self) -> bytes:
@@ -112,25 +112,25 @@ class BindEntry:
 
 @dataclass(frozen=True, slots=True)
 class AcquireEntry:
-    """A receiver holds records until an instant, or until it answers. Times are UTC us."""
+    """Records are delivered to a receiver, which locks them until a time (UTC us)."""
 
     queue_id: bytes
-    #: Which locks ended, which records are due and which expired is judged by this.
+    #: The time (UTC us) that decides which locks ended, and which records are due or expired.
     time: int
     until: int
-    #: How many records are wanted.
+    #: The most records that the receiver wants.
     most: int
-    #: Who it is, for people.
+    #: The receiver, for people.
     client: str
-    #: Those that it got; known when the commit is bound.
+    #: The delivered records; set when the commit is bound.
     runs: tuple[Run, ...] = ()
 
     kind = 16
     _layout = struct.Struct("<16sqqIIHxxxxxx")
 
     def bound(self, time: int, runs: tuple[Run, ...]) -> AcquireEntry:
-        """The same with what it got, as of a time."""
-        late = time - self.time  # the lock is as long as it was meant to be
+        """The entry with the delivered records, as of a time."""
+        late = time - self.time  # so that the lock keeps its length
         return replace(self, time=time, until=self.until + late, runs=runs)
 
     def payload(self) -> bytes:
@@ -151,14 +151,14 @@ class AcquireEntry:
 
 @dataclass(frozen=True, slots=True)
 class AnswerEntry:
-    """What became of records that somebody held, or nobody."""
+    """An answer for records, by their receiver or, if unlocked, by another process."""
 
     queue_id: bytes
-    #: What is said of them: `ACK` and so on.
+    #: `ACK` or one of the others.
     answer: int
-    #: Which locks had ended is judged by this, UTC us.
+    #: The time (UTC us) that decides which locks ended.
     time: int
-    #: Until when they are held, or when they come again (UTC us); 0 where that means nothing.
+    #: The end of an extended lock, or the time of a retry (UTC us); 0 for other answers.
     at: int
     runs: tuple[Run, ...]
 
@@ -166,7 +166,7 @@ class AnswerEntry:
     _layout = struct.Struct("<16sqqHxxI")
 
     def bound(self, time: int) -> AnswerEntry:
-        """The same as of a time."""
+        """The entry as of a time."""
         return self if time == self.time else replace(self, time=time)
 
     def payload(self) -> bytes:
@@ -183,21 +183,21 @@ class AnswerEntry:
 
 @dataclass(frozen=True, slots=True)
 class SlipAcquireEntry(AcquireEntry):
-    """A receiver holds records, and notes on a slip of its own which of them are done.
+    """Records are delivered to a receiver that notes on its slip which of them are done.
 
-    What is noted there counts, though no commit says so yet: so nobody else gets one of these
-    records before a commit says what was noted (SlipAnswerEntry).
+    The notes count even before they are committed. So another receiver gets none of these records
+    before a commit tells what was noted (SlipAnswerEntry).
     """
 
     slip_id: bytes = b""
-    #: A slip is used again: this is the number of its use.
+    #: The number of this use of the slip, as slips are reused.
     round: int = 0
 
     kind = 21
     _slip = struct.Struct("<16sQ")
 
     def payload(self) -> bytes:
-        """The binary form: the slip, then as without one."""
+        """The binary form: the slip, then the form of an `AcquireEntry`."""
         return self._slip.pack(*self._noted_on()) + super(SlipAcquireEntry, self).payload()
 
     def _noted_on(self) -> tuple[bytes | int, ...]:
@@ -213,9 +213,9 @@ class SlipAcquireEntry(AcquireEntry):
 
 @dataclass(frozen=True, slots=True)
 class SealedSlipAcquireEntry(SlipAcquireEntry):
-    """The same with a slip whose words prove themselves."""
+    """The same for a slip whose words have check bits."""
 
-    #: The start of the machine in which they are written.
+    #: The boot of the machine in which the words are written.
     boot: int = 0
 
     kind = 25
@@ -225,25 +225,25 @@ class SealedSlipAcquireEntry(SlipAcquireEntry):
         return self.slip_id, self.round, self.boot
 
 
-#: Who says what is noted on a slip: its receiver; somebody who will do so instead, since the lock
-#: ended; and whoever did that.
+#: Who commits the notes of a slip: its receiver; a process that begins to take it over after the
+#: lock ended; and this process when it has.
 BY_OWNER, TAKING_OVER, TAKEN_OVER = range(3)
 
 
 @dataclass(frozen=True, slots=True)
 class SlipAnswerEntry(AnswerEntry):
-    """These records were noted as done on a slip, of which this use is over."""
+    """These records were noted as done on a slip; this ends its use."""
 
     slip_id: bytes = b""
     round: int = 0
-    #: With `TAKING_OVER` it goes on, but its receiver can't end it any more.
+    #: `TAKING_OVER` does not end the use, but the receiver can't end it any more.
     by: int = BY_OWNER
 
     kind = 22
     _slip = struct.Struct("<16sQBxxxxxxx")
 
     def payload(self) -> bytes:
-        """The binary form: the slip, then as without one."""
+        """The binary form: the slip, then the form of an `AnswerEntry`."""
         slip = self._slip.pack(self.slip_id, self.round, self.by)
         return slip + super(SlipAnswerEntry, self).payload()
 
@@ -256,13 +256,13 @@ class SlipAnswerEntry(AnswerEntry):
 
 
 class Schedule(NamedTuple):
-    """When a record that was sent to a queue is handed out, and before which others."""
+    """When a record that was sent to a queue is delivered, and with which priority."""
 
-    #: Which of the records of its unit it is, from 0.
+    #: The number of the record in its unit, from 0.
     row: int
-    #: Not before this, UTC us; 0 for at once.
+    #: It is not delivered before this, UTC us; 0 for at once.
     at: int
-    #: Nor after this, UTC us.
+    #: It is not delivered from this time on, UTC us.
     expires: int
     #: 0 to 9, the highest first.
     priority: int
@@ -270,10 +270,10 @@ class Schedule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEntry:
-    """Some of the records that the same unit has for a queue's own log are not like all others."""
+    """Delays, expiries and priorities of records that the same unit has for a queue's own log."""
 
     queue_id: bytes
-    #: The offset of the first record of the unit; given when the commit is bound.
+    #: The offset of the first record of the unit; set when the commit is bound.
     base_offset: int
     schedules: tuple[Schedule, ...]
 
@@ -282,11 +282,11 @@ class ScheduleEntry:
     _row = struct.Struct("<IBxxxqq")
 
     def bound(self, base_offset: int) -> ScheduleEntry:
-        """The same with the offset of the first record."""
+        """The entry with the offset of the first record."""
         return replace(self, base_offset=base_offset)
 
     def shifted(self, rows: int) -> ScheduleEntry:
-        """The same behind so many more records of the unit."""
+        """The entry for records that come behind so many more in their unit."""
         return replace(self, schedules=tuple(s._replace(row=s.row + rows) for s in self.schedules))
 
     def payload(self) -> bytes:
@@ -310,22 +310,22 @@ class ScheduleEntry:
 
 @dataclass(frozen=True, slots=True)
 class LookEntry:
-    """Records of a partition were looked at: which of them enter the queue, and with which keys.
+    """A receiver looked at records: which of them enter the queue, and with which keys.
 
-    Where a queue has a filter or goes by keys, nobody gets a record that was not looked at.
+    If a queue has a filter or is ordered by key, only records that were looked at are delivered.
     """
 
     queue_id: bytes
     topic_id: bytes
     partition: int
-    #: The first offset that nobody looked at before, and the one behind the last.
+    #: The first offset that was not looked at before, and the offset behind the last.
     start: int
     end: int
-    #: Those that enter, as (first offset, how many).
+    #: The records that enter, as (first offset, count).
     entered: tuple[tuple[int, int], ...]
-    #: What the order of each goes by, 0 for none; empty where nothing does.
+    #: The ordering key of each, 0 for none; empty if the queue is not ordered by key.
     keys: tuple[int, ...] = ()
-    #: How often the topic had been unbound when they were looked at; until the commit is bound.
+    #: How often the topic had been unbound at the look; only known until the commit is bound.
     unbound: int = 0
 
     kind = 19
@@ -351,13 +351,13 @@ class LookEntry:
 
 @dataclass(frozen=True, slots=True)
 class QueueStateEntry:
-    """A queue as it is in another store, in place of the one that was copied from there before."""
+    """The state of a queue in another store, which replaces an earlier copy of it."""
 
-    #: Definition, bindings and positions, and the records that are not finished: as in the root
-    #: of a checkpoint (`log.queue_snapshot`).
+    #: Definition, bindings and positions, and the unfinished records, as in a checkpoint's root
+    #: (`log.queue_snapshot`).
     facts: Mapping[str, Any]
     rows: str
-    #: How often something was handed out of the queue that it replaces; None where there is none.
+    #: `Queue.turns` of the copy that it replaces; None if there is none.
     replaces: int | None
 
     kind = 24

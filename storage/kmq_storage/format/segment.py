@@ -1,10 +1,10 @@
-"""Segments: the sealed records of one partition as an Arrow IPC file that any Arrow tool opens.
+"""Segments: the sealed records of one partition, as an Arrow IPC file that any Arrow tool opens.
 
-The file's footer metadata `kmq.batches` says per record batch which offsets it covers, where
-its message stands, what its checksum is and what it is behind each column, so a reader that has
-the footer reads one batch, or some columns of it, with one more access. Every byte is covered:
-batches by their own checksums, what stands before them by one in that text, what stands behind
-them by one in the manifest.
+The footer's metadata `kmq.batches` has for each record batch its offsets, the place of its message,
+and its checksums, also behind each column. So a reader that has the footer reads a batch, or some
+of its columns, with one more access. Checksums cover every byte of the file: each batch has its
+own, the bytes before the first batch have one in this metadata, and the bytes behind the last batch
+have one in the manifest.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
 
 _FACTS = struct.Struct("<QQIQIIqqQ")
 _HEAD_DIGITS = 8
-#: Fills up the text, whose length must be known before the batches are.
+#: Fills up the metadata text, whose length must be known before the batches are.
 _FILLER = "."
 _SCHEMAS = "kmq.schemas"
 _ORDER, _END = "kmq.order", "kmq.end_offset"
-#: Of a run: its queues, and those that begin anew in it.
+#: A run has two lists: its queues, and those that begin anew in it.
 _LISTS = 2
 _HEX = re.compile(rb"[0-9a-f]*")
 
 
 @dataclass(frozen=True, slots=True)
 class SealedBatch:
-    """A record batch with the `offset` column, and which offsets it covers."""
+    """A record batch with the `offset` column, and the offsets that it covers."""
 
     base_offset: int
     #: The offset after the last one that is covered.
@@ -58,7 +58,7 @@ class SealedBatch:
 
 
 class SegmentEncoder:
-    """Makes the bytes of one segment, batch by batch: none is kept once it is handed on."""
+    """Makes the bytes of one segment, batch by batch; it keeps no batch."""
 
     def __init__(
         self,
@@ -71,22 +71,22 @@ class SegmentEncoder:
         directory: DirectoryEncoder | None = None,
     ) -> None:
         self._schema = schema
-        #: Of a run: which queues it has, known when its batches are made.
+        #: For a run: the directory of its queues, which is complete after the last batch.
         self._directory = directory
-        #: Of a typed topic the versions of its schema: who has nothing else can read it.
+        #: The schema versions of a typed topic, so that the segment can be read by itself.
         self._versions = {_SCHEMAS: json.dumps(list(schemas))} if schemas else {}
         self._file_id = file_id
-        #: No more batches than this.
+        #: The most batches.
         self._most = most
-        #: lz4, zstd or None, which can be mapped.
+        #: The compression: lz4, zstd, or None, which can be mapped.
         self._options = pa.ipc.IpcWriteOptions(compression=compression)
         self._facts: list[bytes] = []
         self._parts: list[bytes] = []
-        #: Position, bytes before the body, bytes of the body.
+        #: For each message, its position, and the lengths of its head and body.
         self._messages: list[tuple[int, int, int]] = []
         self._head_checksum: int | None = None
         self._end_offset = 0
-        # Known when all buffers are made.
+        # Complete after the last buffer.
         self.rows = self.size = self.length = 0
         self.footer_position = self.footer_checksum = 0
         self.min_timestamp = self.max_timestamp = 0
@@ -118,7 +118,7 @@ class SegmentEncoder:
         yield footer
 
     def _head(self, pieces: Pieces, head: int) -> Iterator[Bytes]:
-        """What stands before the first batch; written with it."""
+        """The bytes before the first batch, which are written together with it."""
         if self._head_checksum is None:
             buffers = pieces.take(head)
             self._head_checksum = checksum_of(buffers)
@@ -141,7 +141,7 @@ class SegmentEncoder:
         yield from message.buffers
 
     def _footer(self, footer: bytes) -> bytes:
-        """What stands behind the last batch, with the text that had to wait for it."""
+        """The bytes behind the last batch, with the completed metadata text."""
         assert len(self._facts) <= self._most, "there are more batches than was said"
         assert self._head_checksum is not None, "the head is written before the footer"
         facts, parts = b"".join(self._facts), b"".join(self._parts)
@@ -168,26 +168,26 @@ def _text_length(batches: int, columns: int, *, run: bool) -> int:
 
 
 def _find(footer: bytes, file_id: bytes) -> int:
-    """Where the text of `kmq.batches` begins: the random id of the file stands nowhere else."""
+    """Where the text of `kmq.batches` begins, found by the file's random id."""
     return footer.find(file_id.hex().encode())
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFooter:
-    """What the footer of a segment says of its batches."""
+    """The decoded footer of a segment."""
 
-    #: The CRC of what stands before the first batch.
+    #: The CRC of the bytes before the first batch.
     head_checksum: int
-    #: Its batches; those of a run stand in another order, and count its rows instead of offsets.
+    #: The batches. Those of a run are sorted by queue; their offsets are numbers of rows instead.
     chunks: tuple[Chunk, ...]
-    #: Of a run: where the list of the blocks of its directory stands, and that of the queues
-    #: which begin anew, if any do.
+    #: For a run: the places of the list of its directory's blocks, and of the list of queues that
+    #: begin anew, if there are any.
     directory: MessagePlace | None = None
     beginnings: MessagePlace | None = None
 
     @property
     def end(self) -> int:
-        """Where the footer's part begins: behind the last batch, or the directory."""
+        """Where the footer begins: behind the last batch, or behind the directory."""
         listed = self.beginnings or self.directory
         if listed is not None:
             return listed.end
@@ -197,16 +197,16 @@ class SegmentFooter:
 def decode_footer(
     footer: pa.Buffer, file: str, file_id: bytes, *, columns: int, expected: int | None
 ) -> SegmentFooter:
-    """The batches of a segment from the part of the file behind them.
+    """Decode the footer of a segment from the bytes behind its batches.
 
-    CorruptionError when its checksum is not the expected one, FormatVersionError when a newer kmq
-    wrote it. With None it is taken as it is: a batch whose own checksum is right proves what it
-    holds.
+    CorruptionError when the checksum is not `expected`, FormatVersionError when a newer kmq wrote
+    the file. If `expected` is None, the footer is not verified; each batch still has its own
+    checksum.
     """
     if expected is not None and checksum(footer) != expected:
         raise CorruptionError(f"segment footer checksum does not match in {file}", file=file)
     raw = footer.to_pybytes()
-    try:  # a manifest that was made anew has the checksum of what was there, damaged or not
+    try:  # a rebuilt manifest has the checksum of the bytes it found, damaged or not
         if expected is not None:
             check_format(schema_text(raw, FORMAT), file)
         return _decoded_footer(raw, file, file_id, columns)
@@ -239,27 +239,27 @@ def _decoded_footer(raw: bytes, file: str, file_id: bytes, columns: int) -> Segm
 def chunks_still_named(
     footer: pa.Buffer, file: str, file_id: bytes, columns: int
 ) -> Iterator[Chunk]:
-    """The batches that a damaged footer names still, without what it says of their columns.
+    """The batches that can still be found in a damaged footer, without their parts.
 
-    Each proves itself by its checksum, or is none.
+    Some may be wrong: only those whose checksum matches are batches.
     """
     raw = footer.to_pybytes()
     place, digits = _find(raw, file_id), 2 * _FACTS.size
     if place < 0:
         return
     for start in range(place + len(_text(file_id, 0)) - 1, len(raw) - digits + 1, digits):
-        with suppress(ValueError):  # here it is damaged, or says something else
+        with suppress(ValueError):  # the text is damaged here, or has ended
             (fact,) = _FACTS.iter_unpack(bytes.fromhex(raw[start : start + digits].decode()))
             yield _chunk(fact, file, columns, b"")
 
 
 def _section(raw: bytes, at: int) -> tuple[bytes, int]:
-    """What a section of the text says that may not be there, and the place behind it."""
+    """The bytes of an optional section of the text, and the position behind it."""
     return _unhex(raw, at + 1) if raw[at : at + 1] == b":" else (b"", at)
 
 
 def _unhex(raw: bytes, start: int) -> tuple[bytes, int]:
-    """What the digits at a place say, and the place behind them."""
+    """The bytes of the hex digits at a position, and the position behind them."""
     digits = _HEX.match(raw, start)
     assert digits is not None, "the pattern matches no digits, too"
     return bytes.fromhex(digits[0].decode()), digits.end()
@@ -273,7 +273,7 @@ def _chunk(fact: tuple[int, ...], file: str, columns: int, parts: bytes) -> Chun
 
 
 def segment_schema(schema: pa.Schema, topic: str, partition: int, base_offset: int) -> pa.Schema:
-    """The schema of a segment, with the metadata that says what it holds."""
+    """The schema of a segment, with metadata that names its topic, partition and first offset."""
     return schema.with_metadata(
         {
             "kmq.format": str(limits.FORMAT_VERSION),
@@ -285,17 +285,17 @@ def segment_schema(schema: pa.Schema, topic: str, partition: int, base_offset: i
 
 
 def run_schema(schema: pa.Schema, end_offset: int) -> pa.Schema:
-    """The schema of a segment that is a run, which can't be told from its batches."""
+    """The schema of a run, marked as such, since its batches don't tell."""
     metadata = {**schema.metadata, _ORDER: "queue", _END: str(end_offset)}
     return schema.with_metadata(metadata)
 
 
 def end_of_run(schema: pa.Schema) -> int | None:
-    """The end offset of a run; None of another segment."""
+    """The end offset of a run; None for another segment."""
     end = (schema.metadata or {}).get(_END.encode())
     return None if end is None else int(end)
 
 
 def schemas_of(segment: pa.ipc.RecordBatchFileReader) -> tuple[str, ...]:
-    """The versions of its topic's schema that a segment tells; none of an untyped topic."""
+    """The schema versions in a segment's metadata; empty for an untyped topic."""
     return tuple(json.loads((segment.metadata or {}).get(_SCHEMAS.encode(), b"[]")))
