@@ -1,6 +1,6 @@
-"""Hand-outs of a queue: acquire records, answer for them, and wait for some.
+"""Deliveries of a queue: acquire records, answer for them, and wait for more.
 
-The edges of `log.queue_state`, which decides when a commit is bound.
+This prepares the commits. `log.queue_state` decides about them when they are bound.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import spans_of
 from kmq_storage.log.state import StoreState
 
-#: One hour is as good as for ever: a waiting receiver then looks again.
+#: The longest sleep (seconds); a waiting receiver then looks again.
 _LONG = 3600.0
-#: More than that an entry can't ask for.
+#: The most records that an entry can ask for.
 _MOST = 2**32 - 1
 
 
@@ -48,10 +48,10 @@ def try_acquire(
     slip: tuple[bytes, int, int] | None = None,
     before: Sequence[Entry] = (),
 ) -> AcquireEntry | None:
-    """Hold the first records that can be had, at most so many; None when there are none.
+    """Lock the first deliverable records, at most `most`; None when there are none.
 
-    With a `slip` (id, number of its use, start of the machine) what is noted there counts; entries
-    `before` it go into the same commit.
+    `slip`: the id of the receiver's slip, the number of its use, and the boot of the machine.
+    `before`: entries that come before the delivery in the same commit.
     """
     now = log.now_us()
     if not queue.take(spans_of(log.state, queue), 1, now):
@@ -63,21 +63,18 @@ def try_acquire(
     try:
         commit = log.commit([Unit((*before, entry))])
     except ConflictError:
-        return None  # others were faster
+        return None  # other receivers were faster
     acquired = commit.entries[-1]
     assert isinstance(acquired, AcquireEntry), "as it was handed in"
     return acquired
 
 
 def forget_expired(log: CommitLog, queue: Queue, client: str) -> bool:
-    """Have records whose time is over take up no room, though nobody gets another one now.
-
-    False when there are none.
-    """
+    """Remove expired records without a delivery, so that they take no room; False if none are."""
     now = log.now_us()
     if not queue.has_expired(now):
         return False
-    with suppress(ConflictError):  # somebody else did
+    with suppress(ConflictError):  # another process did
         log.commit([Unit((AcquireEntry(queue.id, now, now, 0, client),))], durable=False)
     log.refresh()
     return True
@@ -86,7 +83,7 @@ def forget_expired(log: CommitLog, queue: Queue, client: str) -> bool:
 def wait_for_more(
     log: CommitLog, queue: Queue, lsn: int, seconds: float, stopped: Callable[[], bool]
 ) -> None:
-    """Sleep until a commit after an LSN, or until a record comes back by itself."""
+    """Sleep until a commit after LSN `lsn`, or until a record becomes deliverable by itself."""
     now = log.now_us()
     due = (queue.next_after(now) - now) / 1e6
     log.wait(lsn, min(seconds, max(due, 0.0) + 1e-4, _LONG), stopped)
@@ -95,12 +92,12 @@ def wait_for_more(
 def answer(
     log: CommitLog, queue: Queue, what: int, runs: Iterable[Run], at: int = 0
 ) -> AnswerEntry:
-    """What is to be committed for an answer: alone, or beside what follows from it."""
+    """The entry for an answer, to be committed alone or with other entries."""
     return AnswerEntry(queue.id, what, log.now_us(), at, tuple(runs))
 
 
 def still_held(queue: Queue, runs: Iterable[Run], now: int) -> list[Run]:
-    """The records of some runs that nobody lost by now (UTC us)."""
+    """The records of some runs that their deliveries still hold at `now` (UTC us)."""
     found: list[Run] = []
     for run in runs:
         source = queue.sources.get((run.topic_id, run.partition))
@@ -109,7 +106,7 @@ def still_held(queue: Queue, runs: Iterable[Run], now: int) -> list[Run]:
 
 
 def recall(log: CommitLog, queue: Queue, offset: int) -> bool:
-    """Take back a record that was sent to a queue; False when somebody had it."""
+    """Take back a record that was sent to a queue; False when it was already delivered."""
     run = Run(*queue.log_key, offset, 1, 0)
     try:
         log.commit([Unit((answer(log, queue, RECALL, [run]),))])
@@ -119,7 +116,7 @@ def recall(log: CommitLog, queue: Queue, offset: int) -> bool:
 
 
 def merged(runs: Sequence[Run]) -> list[Run]:
-    """Runs in order, neighbours and what they repeat as one."""
+    """Runs in order, with neighbours and overlapping ones joined."""
     found: list[list[Any]] = []
     for topic_id, partition, first, rows, delivery in sorted(runs):
         last = found[-1] if found else None

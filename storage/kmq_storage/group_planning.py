@@ -1,8 +1,8 @@
-"""Plans for the members of a group: who joins, leaves or reads something else, who owns what.
+"""Planning of a group: its members, and the partitions that each of them owns.
 
-Pure: a plan and what happened in, the next plan out. Whoever notices something plans, and the log
-accepts one plan per generation. A partition without a living owner is given at once; one that
-moves between two members stays its owner's until that one releases it.
+All of it is pure: a plan and a change go in, the next plan comes out. Any member that notices a
+change plans, and the log accepts one plan per generation. A partition without a live owner is given
+to a member at once. A partition that moves stays with its owner until the owner releases it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.group_entries import GroupPlan, Interest, Placement, PlannedMember
 from kmq_storage.format.manifest import Key
 
-#: The topics that there are: id and number of partitions, by name.
+#: All topics by name, with id and number of partitions.
 Topics = Mapping[str, tuple[bytes, int]]
 
 
 def with_member(plan: GroupPlan, epoch: int, member: PlannedMember, topics: Topics) -> GroupPlan:
-    """A member joins; one with a static name takes over from the member of that name.
+    """Add a member; with a static name, it replaces the earlier member with this name.
 
-    IllegalStateError when it chose partitions that another member chose, or another assignor.
+    IllegalStateError when it chose partitions that another member chose, or when its assignor
+    differs from that of the others.
     """
     former = next((e for e, each in plan.members.items() if _is_same(each, member)), None)
     others = {e: each for e, each in plan.members.items() if e != former}
@@ -38,18 +39,18 @@ def with_member(plan: GroupPlan, epoch: int, member: PlannedMember, topics: Topi
 
 
 def dropped(plan: GroupPlan, gone: Collection[int]) -> GroupPlan:
-    """The plan without members, but still with what they owned: to be planned further."""
+    """The plan without some members, but with their partitions, as input for further planning."""
     members = {epoch: each for epoch, each in plan.members.items() if epoch not in gone}
     return GroupPlan(members, plan.owners, plan.targets)
 
 
 def without(plan: GroupPlan, gone: Collection[int], topics: Topics) -> GroupPlan:
-    """Members left, or died."""
+    """Remove members that left or died."""
     return renewed(dropped(plan, gone), topics)
 
 
 def with_interest(plan: GroupPlan, epoch: int, interest: Interest, topics: Topics) -> GroupPlan:
-    """A member, which gave up all it had, wants to read something else.
+    """Change the interest of a member, which has given up all its partitions.
 
     IllegalStateError when it chose partitions that another member chose.
     """
@@ -61,12 +62,12 @@ def with_interest(plan: GroupPlan, epoch: int, interest: Interest, topics: Topic
 
 
 def renewed(plan: GroupPlan, topics: Topics) -> GroupPlan:
-    """Topics or partitions came or went."""
+    """Plan again after topics or partitions were added or deleted."""
     return _planned(plan.members, plan.owners, plan.targets, topics)
 
 
 def is_complete(plan: GroupPlan, topics: Topics) -> bool:
-    """Whether all partitions that somebody wants to read, and no others, have an owner."""
+    """Whether exactly those partitions have an owner that a member wants to read."""
     wanted = {topic for each in plan.members.values() for topic in _topics_of(each, topics)}
     chosen = {spot for each in plan.members.values() for spot in _chosen(each, topics)}
     keys = {(topics[name][0], n) for name in wanted for n in range(topics[name][1])}
@@ -76,7 +77,10 @@ def is_complete(plan: GroupPlan, topics: Topics) -> bool:
 def _planned(
     members: Mapping[int, PlannedMember], owners: Placement, before: Placement, topics: Topics
 ) -> GroupPlan:
-    """Who shall own what, and who owns it until then; `before` counts where it has a word."""
+    """Assign all partitions; those that move get a target, and keep their owner until released.
+
+    The assignor tries to keep the placement of `before`, and else of `owners`.
+    """
     names = {topic_id: name for name, (topic_id, _) in topics.items()}
     placed = {
         (names[topic_id], number): epoch
@@ -97,7 +101,7 @@ def _planned(
 def _assigned(
     members: Mapping[int, PlannedMember], placed: Mapping[Spot, int], topics: Topics
 ) -> dict[Spot, int]:
-    """Chosen partitions to those who chose them, the others to those who share them."""
+    """Give chosen partitions to the members that chose them, and assign the others."""
     chosen = {spot: epoch for epoch in members for spot in _chosen(members[epoch], topics)}
     order = sorted(members, key=lambda epoch: _rank(epoch, members[epoch]))
     readers = {epoch: frozenset(_topics_of(members[epoch], topics)) for epoch in order}
@@ -113,7 +117,7 @@ def _assigned(
 
 
 def _rank(epoch: int, member: PlannedMember) -> tuple[bool, str, int]:
-    """Static names first, so that a restart changes nothing; then who joined earlier."""
+    """Sort static names first, so that a restart changes nothing, and others by their joining."""
     return (not member.static, member.name if member.static else "", epoch)
 
 

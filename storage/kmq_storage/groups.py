@@ -1,4 +1,4 @@
-"""Consumer groups: their offsets, their live members, and how far they are behind."""
+"""Administration of consumer groups: their offsets, their live members, and their lag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kmq_storage.names import check_name
 
 Offsets = Mapping[str, Mapping[int, int]]
 
-#: So many members are named by an error.
+#: The most members that an error names.
 _TOLD = 3
 
 
@@ -37,13 +37,13 @@ def offset_entries(
 
 
 def has_live_member(log: CommitLog, group: str) -> bool:
-    """Whether some process is a member of the group now."""
+    """Whether the group has a live member."""
     known = log.refresh().groups.get(group) or Group()
     return has_exclusive_member(log, group) or bool(live_members(log, known))
 
 
 def check_idle(log: CommitLog, group: str) -> None:
-    """IllegalStateError while some process is a member of the group."""
+    """IllegalStateError while the group has a live member."""
     let_die(log, group)
     if has_live_member(log, group):
         state = log.state
@@ -57,9 +57,10 @@ def check_idle(log: CommitLog, group: str) -> None:
 
 
 def set_group_offsets(log: CommitLog, group: str, offsets: Offsets) -> None:
-    """Set a group's offsets, making the group when it is new.
+    """Set a group's offsets; a new group is created.
 
-    IllegalStateError with a live member, OffsetOutOfRangeError outside the log.
+    IllegalStateError while it has a live member, OffsetOutOfRangeError for an offset outside of its
+    partition.
     """
     check_name("group", group)
     check_idle(log, group)
@@ -69,14 +70,14 @@ def set_group_offsets(log: CommitLog, group: str, offsets: Offsets) -> None:
 
 
 def copy_group(log: CommitLog, source: str, target: str) -> None:
-    """Give a group the offsets of another one."""
+    """Set a group's offsets to those of another group."""
     state = log.refresh()
     _known(state, source)
     set_group_offsets(log, target, committed_offsets(state, source))
 
 
 def delete_group(log: CommitLog, group: str) -> None:
-    """Forget a group and its offsets."""
+    """Delete a group and its offsets."""
     check_idle(log, group)
     known = log.state.groups.get(group) or Group()
     log.commit([Unit((GroupEntry(group, 0, "", "", {}),))])
@@ -98,7 +99,7 @@ def _known(state: StoreState, group: str) -> Group:
 
 
 def committed_offsets(state: StoreState, group: str) -> dict[str, dict[int, int]]:
-    """What a group committed, by topic name and partition."""
+    """The offsets that a group committed, by topic name and partition."""
     found = {}
     for topic_id, offsets in state.group_offsets(group).items():
         topic = state.topic_by_id(topic_id)
@@ -108,12 +109,12 @@ def committed_offsets(state: StoreState, group: str) -> dict[str, dict[int, int]
 
 
 def describe_group(log: CommitLog, name: str) -> GroupInfo:
-    """A group as it is now; NotFoundError when nobody ever joined or committed."""
+    """The current facts of a group; NotFoundError when no member ever joined or committed."""
     return describe_in(log.refresh(), log, name)
 
 
 def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
-    """A group as it is in a state of this log."""
+    """The facts of a group in a state of this log."""
     group = _known(state, name)
     committed = committed_offsets(state, name)
     topics = {topic: state.topic(topic) for topic in committed}
@@ -150,7 +151,7 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
 
 
 def members_in(state: StoreState, log: CommitLog, name: str) -> list[MemberInfo]:
-    """The live members of a group that is in a state of this log."""
+    """The live members of a group in a state of this log."""
     group = state.groups[name]
     if has_exclusive_member(log, name) and not group.plan.members:
         joined = to_datetime(group.joined)
@@ -177,14 +178,14 @@ def _size_from(topic: Topic, number: int, offset: int) -> int:
 
 
 def _age_of(topic: Topic, number: int, offset: int, now: int) -> float:
-    """Seconds since the timestamp of the first record that was not read yet."""
+    """The age in seconds of the first record that the group has not read, by its timestamp."""
     part = topic.partition(number)
     timestamp = topic.index(number).timestamp_of(offset) if offset < part.end else None
     return 0.0 if timestamp is None else max(0.0, (now - timestamp) / 1e6)
 
 
 def check_offsets(state: StoreState, offsets: Offsets) -> None:
-    """OffsetOutOfRangeError unless every offset lies in its partition's log."""
+    """OffsetOutOfRangeError unless every offset is within its partition."""
     for name, by_partition in offsets.items():
         topic = state.topic(name)
         for number, offset in by_partition.items():

@@ -1,7 +1,7 @@
-"""A member among those that share a group: it joins, plans, releases, looks around and leaves.
+"""A member that shares a group: it joins, plans, releases partitions, watches others and leaves.
 
-The edge of `group_planning` and `liveness`: what they decide becomes a commit, or it was decided on
-a state that is not any more, and is decided again.
+`group_planning` and `liveness` decide, and this module commits their decisions. When another member
+has changed the group meanwhile, the decision is made again on the new state.
 """
 
 from __future__ import annotations
@@ -40,50 +40,51 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Lock
 
-#: Seconds between two looks at the others, where looking costs no request.
+#: Seconds between two looks at the other members, where a look costs no request.
 _STEP = 0.25
-#: And how many there are in the time after which the silent count as dead, where it does.
+#: The number of looks within the timeout of a silent member, where a look costs requests.
 _LOOKS_PER_TIMEOUT = 3
 
-#: A query of Spark has ended for its user before its process has: seconds that it may take to die.
+#: A Spark query ends for its user before its process does. This is how long (seconds) to wait for
+#: the process to die, and the step between two looks.
 _TO_DIE, _TO_DIE_STEP = 2.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
-    """How a member takes part."""
+    """The settings of a member."""
 
     name: str
-    #: Whether the user gave the name: then its partitions wait for it, for `timeout` seconds.
+    #: Whether the user chose the name; its partitions then wait `timeout` seconds for it to return.
     static: bool
     assignor: str
     timeout: float
 
 
 class SharedMembership:
-    """The place of one member in a group; its lock says that it lives."""
+    """One member's part in a group; the member's lock tells that it lives."""
 
     def __init__(self, log: CommitLog, group: str, settings: MemberSettings) -> None:
         self._log = log
         self._group = group
         self._settings = settings
         self._client = this_process()
-        #: The generation in which it joined; 0 before.
+        #: The generation in which the member joined; 0 before.
         self.epoch = 0
         self._id = ""
         self._lock: Lock | None = None
         short = settings.timeout / _LOOKS_PER_TIMEOUT
-        #: Seconds between two looks at the others.
+        #: Seconds between two looks at the other members.
         self.step = short if log.is_remote else min(_STEP, short)
         self._liveness = Liveness(self.step)
 
     @property
     def environment(self) -> Environment:
-        """Where time comes from."""
+        """The environment, for time."""
         return self._log.environment
 
     def generation(self) -> int:
-        """That of the group, as of the last look."""
+        """The generation of the group at the last refresh."""
         group = self._log.state.groups.get(self._group)
         return group.generation if group else 0
 
@@ -92,10 +93,10 @@ class SharedMembership:
         return self.epoch in plan.members and plan.members[self.epoch].id == self._id
 
     def enter(self, interest: Interest) -> None:
-        """Join, or want to read something else and give up all that it had.
+        """Join the group, or change the interest and give up all partitions.
 
-        IllegalStateError while another reader has the group for itself, and when members can't be
-        together.
+        IllegalStateError while the group has an exclusive member, and when members can't share it,
+        for example because their assignors differ.
         """
         self._plan(lambda group, topics: self._entered(group, topics, interest))
         self.epoch = self._epoch_in(self._log.written_state().groups[self._group].plan)
@@ -144,7 +145,7 @@ class SharedMembership:
             )
 
     def _check_not_replaced(self, plan: GroupPlan) -> None:
-        """FencedError for an older one of a static name, which must not push out the newer."""
+        """FencedError when a newer member has this static name, which must not be pushed out."""
         name = self._settings.name
         newer = next((m for m in plan.members.values() if m.static and m.name == name), None)
         if self.epoch and self._settings.static and newer is not None:
@@ -156,9 +157,9 @@ class SharedMembership:
             )
 
     def _take_lock(self) -> None:
-        """Live under a new name: others delete the lock of whom they planned away."""
+        """Take a lock with a new name, as others delete the lock of a member that they removed."""
         if self._lock is not None and not self.epoch:
-            return  # nobody knows it yet
+            return  # no other member knows this one yet
         self._drop_lock()
         self.epoch = 0
         self._id = self._log.environment.new_uuid().hex
@@ -175,7 +176,10 @@ class SharedMembership:
         self._lock = None
 
     def _plan(self, make: Callable[[Group, Topics], GroupPlan | None]) -> None:
-        """Commit a plan, made anew whenever somebody else was faster; None when none is needed."""
+        """Commit the plan that `make` returns, unless it is None or changes nothing.
+
+        When another member was faster, `make` is called again with the new state.
+        """
         while True:
             state = self._log.written_state()
             group = state.groups.get(self._group) or Group()
@@ -194,7 +198,7 @@ class SharedMembership:
             return
 
     def renew(self) -> None:
-        """Have the partitions planned that came or went."""
+        """Plan again if topics or partitions were added or deleted."""
 
         def renewed(group: Group, topics: Topics) -> GroupPlan | None:
             done = not self.is_in(group.plan) or planning.is_complete(group.plan, topics)
@@ -203,22 +207,22 @@ class SharedMembership:
         self._plan(renewed)
 
     def release(self, keys: Iterable[Key], offsets: Iterable[GroupOffsetsEntry]) -> None:
-        """Give partitions to those that wait for them, and commit what was read, all at once.
+        """Release partitions to the members that wait for them, and commit offsets with it.
 
-        Nothing happens when the group was planned anew meanwhile: the next look tells.
+        Nothing happens when there is a new plan meanwhile, which the next look will show.
         """
         entry = GroupReleaseEntry(self._group, self.epoch, tuple(sorted(keys)))
         with suppress(ConflictError, FencedError, NotFoundError, OffsetOutOfRangeError):
             self._log.commit([Unit((*offsets, entry))])
 
     def beat(self) -> None:
-        """Show that this process runs."""
+        """Give a sign of life."""
         lock = self._lock  # another thread may leave meanwhile
         if lock is not None:
             lock.beat()
 
     def look_around(self) -> None:
-        """Plan away those that are dead."""
+        """Remove dead members from the plan."""
         group = self._log.refresh().groups.get(self._group)
         if group is None or not self.is_in(group.plan):
             return
@@ -236,7 +240,7 @@ class SharedMembership:
         self._plan(without_them)
 
     def step_back(self) -> None:
-        """Leave the others at once, or stay where nobody else lives to take over."""
+        """Leave the plan at once, unless no other member lives to take over."""
         group = self._log.refresh().groups.get(self._group)
         if group is None or not self.is_in(group.plan):
             return
@@ -247,7 +251,7 @@ class SharedMembership:
             self._plan_away({self.epoch})
 
     def leave(self) -> None:
-        """Make room: at once, or for a static name when it doesn't come again in time."""
+        """Leave the group; a static name keeps its partitions until its timeout."""
         try:
             if self.epoch and not self._settings.static:
                 self.step_back()
@@ -259,12 +263,12 @@ class SharedMembership:
 
 
 def topics_of(state: StoreState) -> Topics:
-    """What there is to be shared."""
+    """All topics that a group can share."""
     return _as_planned(state.user_topics())
 
 
 def topics_wanted(state: StoreState, plan: GroupPlan) -> Topics:
-    """Of those what its members may want: who names topics doesn't go through all there are."""
+    """The topics that a plan's members may want; quick unless a member has a pattern."""
     interests = [each.interest for each in plan.members.values()]
     if any(each.pattern is not None for each in interests):
         return topics_of(state)
@@ -283,14 +287,14 @@ def open_member_lock(log: CommitLog, member_id: str, timeout: float) -> Lock:
 
 
 def discard_locks(log: CommitLog, members: Iterable[PlannedMember]) -> None:
-    """Delete the locks of members that are none any more."""
+    """Delete the locks of former members."""
     for each in members:
-        with suppress(OSError):  # an empty file too many does no harm
+        with suppress(OSError):  # a leftover empty file does no harm
             open_member_lock(log, each.id, each.timeout).discard()
 
 
 def let_die(log: CommitLog, group: str) -> None:
-    """Wait until nobody reads the group alone, or for longer than an ended query takes to die."""
+    """Wait until the group has no exclusive member, at most as long as an ended query may take."""
     clock = log.environment
     end = clock.monotonic() + _TO_DIE
     with translated(log.files.url):
@@ -300,7 +304,7 @@ def let_die(log: CommitLog, group: str) -> None:
 
 
 def live_members(log: CommitLog, group: Group) -> dict[int, PlannedMember]:
-    """Those that share a group and are alive, by epoch."""
+    """The live members that share a group, by epoch."""
     with translated(log.files.url):
         return {
             epoch: each

@@ -1,4 +1,4 @@
-"""Queues: make, bind, unbind and delete them, and say what there is."""
+"""Administration of queues: create, bind, unbind, delete and list them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _RULES = {
     "capacity": _COUNT,
     "uniq_window": durations(),
 }
-#: What a queue of dead letters is like that nobody made.
+#: The settings of a dead-letter queue that is created on first use.
 _DEAD_LETTERS = QueueSettings(max_deliveries=None)
 
 
 def create_queue(
     log: CommitLog, name: str, topics: Sequence[str], changes: Mapping[str, Any], *, exist_ok: bool
 ) -> QueueInfo:
-    """Make a queue, or keep the one there is (a warning names settings that differ)."""
+    """Create a queue, or keep an existing one if `exist_ok`; a warning names what differs."""
     check_name("queue", name)
     topics = [check_name("topic", topic) for topic in topics]
     settings = QueueSettings(**checked("queue", changes, _RULES))
@@ -65,7 +65,7 @@ def create_queue(
 def _make(
     log: CommitLog, name: str, topics: Sequence[str], settings: QueueSettings
 ) -> Queue | None:
-    """The queue that was made; None when somebody else was faster."""
+    """Create a queue; None when another process was faster."""
     state = log.refresh()
     queue_id = log.environment.new_uuid().bytes
     own = TopicSettings(uniq_window=settings.uniq_window)
@@ -100,9 +100,9 @@ def _warn_of_differences(
 
 
 def dead_letters_of(log: CommitLog, queue: Queue) -> Queue:
-    """The queue that a queue's dead letters go to; made when it is not there.
+    """The queue for a queue's dead letters, which is created when it does not exist.
 
-    InvalidRequestError for a name that is too long to be one: nobody could read them there.
+    InvalidRequestError when its name is too long for a queue.
     """
     found = log.refresh().queues.find(queue.dead_letter)
     while found is None:
@@ -120,10 +120,10 @@ def bind_queue(
     *,
     filter: str | None = None,  # noqa: A002 - the name users type
 ) -> None:
-    """Have a queue read topics: all there is, what comes, or what has a timestamp since then.
+    """Bind a queue to topics.
 
-    `start`: `earliest`, `latest` or UTC microseconds. A topic that it reads already goes on where
-    it is; with another filter from now on.
+    `start` is `earliest`, `latest`, or a timestamp (UTC us) to begin at. If the queue already reads
+    a topic, it goes on where it is, and only the filter changes from now on.
     """
     if filter is not None:
         checked_filter(filter)
@@ -152,7 +152,7 @@ def _binding(
 
 
 def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
-    """Have a queue read topics no more; what it had not finished of them is not its any more."""
+    """Unbind a queue from topics; it drops their unfinished records."""
     state = log.refresh()
     queue = state.queues.named(check_name("queue", name, is_new=False))
     ids = [state.topic(topic).id for topic in topics]
@@ -163,7 +163,7 @@ def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
 
 
 def delete_queue(log: CommitLog, name: str) -> None:
-    """Delete a queue with what was sent to it; the topics it read stay."""
+    """Delete a queue and the records that were sent to it; the topics that it read stay."""
     queue = log.refresh().queues.named(check_name("queue", name, is_new=False))
     own_log = TopicEntry(queue.id, queue_log(name), 0, {})
     log.commit([Unit((QueueEntry(queue.id, name, None), own_log))])
@@ -171,25 +171,25 @@ def delete_queue(log: CommitLog, name: str) -> None:
 
 
 def list_queues(log: CommitLog) -> list[QueueInfo]:
-    """Every queue, by name."""
+    """All queues, sorted by name."""
     found = sorted(log.refresh().queues, key=lambda queue: queue.name)
     return [info_of(log, queue) for queue in found]
 
 
 def stats_of(log: CommitLog, queue: Queue) -> QueueStats:
-    """How many records of a queue are where."""
+    """The statistics of a queue."""
     spans = spans_of(log.state, queue)
     entering = entering_later(log, ChunkReader(log.files), queue)
     return queue.stats(spans, log.now_us(), entering)
 
 
 def info_of(log: CommitLog, queue: Queue) -> QueueInfo:
-    """A queue as a value."""
+    """The facts of a queue as a value."""
     topics = topics_of(log.state, queue)
     return QueueInfo(queue.name, topics, queue.settings, stats_of(log, queue))
 
 
 def topics_of(state: StoreState, queue: Queue) -> list[str]:
-    """The topics that a queue is bound to, by name."""
+    """The names of the topics that a queue is bound to, sorted."""
     found = (state.topic_by_id(topic_id) for topic_id in list(queue.bindings))
     return sorted(topic.name for topic in found if topic is not None)

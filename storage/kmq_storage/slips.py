@@ -1,12 +1,14 @@
-"""Slips: pages on which receivers note what is done, faster than by commits.
+"""Slips: pages on which receivers note finished records, which is faster than committing each.
 
-A slip is a small mapped file of one receiver: a word for each record that it got at once, one
-before them that says that somebody took over, and some behind them that make several notes count
-at once. Each proves itself. A note is a store into shared memory, so it survives
-the death of its process, though not that of the machine. What counts is what the commit says that
-ends the use of a slip. Whoever takes over says so in a commit, then on the slip, and then reads it;
-who notes looks afterwards whether that was said on the slip. So each note is read, or its author
-asks the log whether it was.
+A slip is a small mapped file of one receiver. It has a word for each record of one delivery, a word
+before them that marks a takeover, and some words behind them that make several notes count at once.
+Each word has check bits. A note is a store into shared memory, so it survives the death of its
+process, but not that of the machine.
+
+The commit that ends the use of a slip decides which notes count. After the lock ended, another
+process may take the slip over: it announces this in a commit, then marks the slip, and then reads
+the notes. The receiver looks for the mark after each note. So each note is read by the other
+process, or the receiver sees the mark and asks the log whether the note was read.
 """
 
 from __future__ import annotations
@@ -44,24 +46,24 @@ from kmq_storage.log.queue_state import Queue, Slip
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
 
-#: So long a file is used (seconds): long before anybody takes it for one that was left.
+#: How long a file is used (seconds), long before collection takes it for a leftover.
 _USED = limits.ORPHAN_AGE / 8
 _TAKEN_OVER = 0
 _LOGGER = logging.getLogger(__name__)
 
 
 def boot_of(files: Files) -> int:
-    """Differs after every start of the machine, which may have lost what was noted before."""
+    """A number that changes with every boot of the machine, which may have lost notes."""
     return checksum(_disk(files).boot_id().encode())
 
 
 def _disk(files: Files) -> Disk:
-    """In buckets there are no slips: who shares memory shares a disk."""
+    """The files as a disk; there are no slips in buckets, whose processes share no memory."""
     return files  # type: ignore[return-value]
 
 
 class SlipPage:
-    """The words of one slip, which prove themselves (`format.slip_words`)."""
+    """The words of one slip (`format.slip_words`)."""
 
     def __init__(self, files: Files, slip_id: bytes) -> None:
         self.id = slip_id
@@ -69,13 +71,13 @@ class SlipPage:
         self._seals = SlipWords(slip_id)
 
     def take_over(self, slip: Slip) -> None:
-        """From now on who notes something knows that it may not count."""
+        """Mark the slip as taken over, so that its receiver doubts later notes."""
         (word,) = self._seals.sealed_at([_TAKEN_OVER], slip.round)
         self._words.store(_TAKEN_OVER, slip.round if slip.boot is None else word)
         self._words.wake(_TAKEN_OVER)
 
     def notes(self, slip: Slip) -> Notes:
-        """What was noted of the records of a round."""
+        """The notes of one use of the slip."""
         places = self._words.loaded(1, slip.rows)
         groups = self._words.loaded(1 + PLACES, GROUPS)
         read = plain_notes if slip.boot is None else self._seals.notes
@@ -83,7 +85,7 @@ class SlipPage:
 
 
 class OwnPage(SlipPage):
-    """The slip of a receiver, which uses it again and again."""
+    """The slip of a receiver in this process, which reuses it."""
 
     def __init__(self, log: CommitLog) -> None:
         super().__init__(log.files, log.environment.new_uuid().bytes)
@@ -93,7 +95,7 @@ class OwnPage(SlipPage):
         self._since = self._monotonic()
         self._round = 0
         self._is_damaged = False
-        #: The words of the round's places, each noted alone.
+        #: For each place, the word that notes it alone in this round.
         self._singles: list[int] = []
         blank = self._seals.sealed(slice(None), 0)
         for index, word in enumerate(blank):
@@ -101,19 +103,19 @@ class OwnPage(SlipPage):
         self._not_taken_over = blank[_TAKEN_OVER]
 
     def next_round(self) -> int:
-        """The number of its next use."""
+        """The number of the next use."""
         self._round += 1
         return self._round
 
     def begin(self, slip: Slip) -> None:
-        """From now on what is noted is of this round."""
+        """Begin a use of the slip: later notes belong to it."""
         self._singles = self._seals.sealed(slice(1, 1 + slip.rows), slip.round)
 
     def note(self, places: Sequence[int], number: int, group: int) -> bool:
-        """The records at some places are done, all or none; whether that counts for sure.
+        """Note the records at some places as done; returns whether the note counts for certain.
 
-        `group`: one from 1 on that was not used in this round; for one place it is not. Killed
-        between two stores, it has noted nothing yet, or all.
+        Several places are noted atomically, also when the process is killed. They need a `group`, a
+        number from 1 on that was not used in this round yet.
         """
         words = self._words
         if len(places) == 1:
@@ -123,20 +125,20 @@ class OwnPage(SlipPage):
             sealed = self._seals.sealed_at(indexes, number, group)
             for index, word in zip(indexes, sealed, strict=True):
                 words.store(index, word)
-            words.wake(_TAKEN_OVER)  # nobody waits: the call keeps what is before it before it
+            words.wake(_TAKEN_OVER)  # no thread waits; the call is a barrier between the stores
             (word,) = self._seals.sealed_at([PLACES + group], number, len(places))
             words.store(PLACES + group, word)
         words.wake(_TAKEN_OVER)
         return words.load(_TAKEN_OVER) == self._not_taken_over
 
     def has(self, place: int, slip: Slip) -> bool:
-        """Whether the record at a place was noted."""
+        """Whether the record at a place was noted as done."""
         if self._words.load(place + 1) >> NUMBER_BITS & ROUNDS - 1 != slip.round:
             return False
         return place in self.notes(slip).done
 
     def notes(self, slip: Slip) -> Notes:
-        """What was noted of the records of a round; mostly all, one by one."""
+        """See `SlipPage.notes`; quick if all records of the current round were noted alone."""
         if slip.round == self._round and self._words.loaded(1, slip.rows) == self._singles:
             return Notes(set(range(slip.rows)), set())
         found = super().notes(slip)
@@ -145,18 +147,18 @@ class OwnPage(SlipPage):
 
     @property
     def is_used_up(self) -> bool:
-        """Whether another one has to be taken for the next use."""
+        """Whether the next use needs another slip."""
         old = self._monotonic() - self._since > _USED
         return old or self._is_damaged or self._round + 1 >= ROUNDS
 
     def discard(self) -> None:
-        """Nothing that is noted is needed any more."""
-        with suppress(OSError):  # else `collect` does it
+        """Delete the slip, whose notes are not needed any more."""
+        with suppress(OSError):  # a leftover is collected later
             self._files.remove(paths.slip_file(self.id))
 
 
 def picked(runs: Sequence[Run], places: set[int]) -> list[Run]:
-    """The records at some places of runs, counted through all of them."""
+    """The records of runs at some places, which are numbered through all runs."""
     if len(places) == sum(run.rows for run in runs):
         return list(runs)
     found: list[Run] = []
@@ -171,7 +173,7 @@ def picked(runs: Sequence[Run], places: set[int]) -> list[Run]:
 
 
 def place_of(runs: Iterable[Run], key: Key, offset: int) -> int:
-    """Which of the records of runs this one is."""
+    """The place of a record in runs, numbered through all of them."""
     at = 0
     for run in runs:
         if run[:2] == key and 0 <= offset - run.first < run.rows:
@@ -183,15 +185,15 @@ def place_of(runs: Iterable[Run], key: Key, offset: int) -> int:
 def ending(
     log: CommitLog, queue_id: bytes, page: SlipPage, slip: Slip, by: int = BY_OWNER
 ) -> SlipAnswerEntry:
-    """What is to be committed of a slip that nobody notes anything on any more."""
+    """The entry that commits the notes of a slip on which no more is noted."""
     runs = [] if by == TAKING_OVER else noted(page, slip)
     return SlipAnswerEntry(queue_id, ACK, log.now_us(), 0, tuple(runs), page.id, slip.round, by)
 
 
 def noted(page: SlipPage, slip: Slip) -> list[Run]:
-    """The records of a round that are provably done; a warning tells of those nobody can tell of.
+    """The records that were noted as done; damaged notes are logged as a warning.
 
-    They come again: a note that was damaged never counts.
+    A damaged note never counts, so its record is delivered again.
     """
     notes = page.notes(slip)
     if notes.unproven:
@@ -205,7 +207,7 @@ def noted(page: SlipPage, slip: Slip) -> list[Run]:
 
 
 def tell_noted(files: Files, queue: Queue) -> None:
-    """Have a copy of a queue's state say what receivers noted and nobody committed yet."""
+    """Apply uncommitted notes of receivers to a copy of a queue's state."""
     for slip_id, slip in list(queue.slips.items()):
         runs = tuple(noted(SlipPage(files, slip_id), slip))
         ids = (slip_id, slip.round, TAKEN_OVER)
@@ -213,28 +215,29 @@ def tell_noted(files: Files, queue: Queue) -> None:
 
 
 def take_over_ended(log: CommitLog, queue: Queue) -> None:
-    """Commit what was noted of records whose lock ended, so that others may get the rest."""
+    """Commit the notes of slips whose locks ended, so that the other records can be delivered."""
     if not queue.slips or log.files.read_only:
         return
     for slip_id, slip in queue.ended_slips(log.now_us()):
-        with suppress(ConflictError, NotFoundError):  # others were faster, or deleted the queue
+        # Another process was faster, or deleted the queue.
+        with suppress(ConflictError, NotFoundError):
             take_over(log, queue.id, SlipPage(log.files, slip_id), slip)
         log.refresh()
 
 
 def take_over(log: CommitLog, queue_id: bytes, page: SlipPage, slip: Slip) -> None:
-    """Commit what is noted on a slip, which its receiver uses never again.
+    """Commit the notes of another process's slip, which that process then never uses again.
 
-    ConflictError when somebody else does so.
+    ConflictError when another process does so.
     """
-    if not slip.taken:  # first, so that this is the last use of the slip
+    if not slip.taken:  # announced first, so that this becomes the slip's last use
         log.commit([Unit((ending(log, queue_id, page, slip, TAKING_OVER),))])
     page.take_over(slip)
     log.commit([Unit((ending(log, queue_id, page, slip, TAKEN_OVER),))])
 
 
 def counted(log: CommitLog, page: SlipPage, slip: Slip, places: set[int], since: int) -> bool:
-    """Whether notes count that were made when somebody took over; `since`: an LSN before."""
+    """Whether notes made during a takeover count, by the commits from LSN `since` on."""
     for commit in log.commits(since):
         for entry in commit.entries:
             if (

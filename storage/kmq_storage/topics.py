@@ -1,4 +1,4 @@
-"""Topics: create, alter, enlarge, delete, and find offsets by time."""
+"""Administration of topics: create, alter, enlarge and delete them, and find offsets by time."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from kmq_storage.names import check_name
 from kmq_storage.numeric import whole
 from kmq_storage.settings import Rule, checked, durations, whole_numbers, words
 
-#: What follows from other settings: the versions of a schema from `schema`, `trims` from retention.
+#: Settings derived from others: schema versions from `schema`, and `trims` from retention.
 _FOLLOWING = ("schemas", "trims")
-#: What can be set, besides a schema.
+#: The settings that users can set, besides a schema.
 _RULES = {
     "retention": durations(optional=True),
     "retention_bytes": whole_numbers(2**62, optional=True),
@@ -52,7 +52,7 @@ _TIMESTAMPS = frozenset({"timestamp", "_timestamp"})
 def create_topic(
     log: CommitLog, name: str, partitions: int, changes: Mapping[str, Any], *, exist_ok: bool
 ) -> TopicInfo:
-    """Make a topic, or keep the one there is (a warning names settings that differ)."""
+    """Create a topic, or keep an existing one if `exist_ok`; a warning names what differs."""
     check_name("topic", name)
     settings = checked_settings(TopicSettings(), changes)
     partitions = checked_partition_count(name, partitions)
@@ -97,7 +97,7 @@ def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
 
 
 def checked_partition_count(name: str, partitions: object) -> int:
-    """A number of partitions; InvalidRequestError for what can be none."""
+    """A valid number of partitions; InvalidRequestError for any other value."""
     count = whole(partitions)
     if count is not None and 1 <= count <= limits.PARTITIONS_MAX:
         return count
@@ -110,7 +110,7 @@ def checked_partition_count(name: str, partitions: object) -> int:
 
 
 def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicInfo:
-    """Change settings of a topic; those that are not named stay."""
+    """Change the given settings of a topic; others stay."""
 
     def altered(topic: Topic) -> TopicEntry:
         if changes.get("retention") is not None or changes.get("retention_bytes") is not None:
@@ -122,7 +122,7 @@ def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicI
 
 
 def add_partitions(log: CommitLog, name: str, total: int) -> TopicInfo:
-    """Enlarge a topic to this many partitions; fewer than it has is InvalidRequestError."""
+    """Enlarge a topic to this many partitions; InvalidRequestError for fewer than it has."""
     total = checked_partition_count(name, total)
 
     def enlarged(topic: Topic) -> TopicEntry:
@@ -136,7 +136,7 @@ def add_partitions(log: CommitLog, name: str, total: int) -> TopicInfo:
 
 
 def _redefine(log: CommitLog, name: str, change: Callable[[Topic], TopicEntry]) -> TopicInfo:
-    """Commit a new definition; again from what is there when its schema changed meanwhile."""
+    """Commit a new definition of a topic; try again when its schema changed meanwhile."""
     for attempt in range(_ATTEMPTS):
         try:
             found = log.written_state().topic(check_name("topic", name))
@@ -149,7 +149,7 @@ def _redefine(log: CommitLog, name: str, change: Callable[[Topic], TopicEntry]) 
 
 
 def delete_topic(log: CommitLog, name: str) -> None:
-    """Delete a topic and every group's offsets in it; a later one of that name has another id."""
+    """Delete a topic and all groups' offsets in it; a new topic with its name has another id."""
     topic = log.refresh().topic(check_name("topic", name))
     log.commit([Unit((TopicEntry(topic.id, name, 0, {}),))])
 
@@ -157,9 +157,9 @@ def delete_topic(log: CommitLog, name: str) -> None:
 def checked_settings(
     current: TopicSettings, changes: Mapping[str, Any], *, topic: str | None = None
 ) -> TopicSettings:
-    """The settings with these changes; InvalidRequestError names the setting that is wrong.
+    """The settings with these changes; InvalidRequestError names a setting that is wrong.
 
-    `topic` names a topic that is there: its schema can only evolve.
+    `topic` is the name of an existing topic, whose schema can only evolve.
     """
     if "partitions" in changes:
         raise InvalidRequestError(
@@ -179,7 +179,7 @@ def checked_settings(
 
 
 def _fitting(settings: TopicSettings) -> TopicSettings:
-    """The settings; InvalidRequestError for what a topic with keyed queues can't have."""
+    """The settings, checked and completed for a topic with keyed queues."""
     if not settings.keyed:
         return settings
     losing = {
@@ -197,7 +197,7 @@ def _fitting(settings: TopicSettings) -> TopicSettings:
 
 
 def _schemas(current: TopicSettings, topic: str | None, schema: Any) -> tuple[str, ...]:
-    """The versions of a schema with this one as the newest."""
+    """The versions of a topic's schema, with this one as the newest."""
     check_schema(schema)
     encoded = encode_schema(schema)
     if topic is None:
@@ -223,7 +223,7 @@ def _schemas(current: TopicSettings, topic: str | None, schema: Any) -> tuple[st
 
 
 def offsets_for_time(log: CommitLog, name: str, microseconds: int) -> dict[int, int | None]:
-    """Per partition the first offset at or after an instant (UTC us), or None."""
+    """For each partition, the first offset with this timestamp (UTC us) or a later one, or None."""
     reader = ChunkReader(log.files)
 
     def found(state: StoreState) -> dict[int, int | None]:
@@ -248,14 +248,14 @@ def first_offset_since(
                 found = _first_in_chunk(topic, number, chunk, (microseconds, start), reader)
                 if found is not None:
                     return found
-        start = row.end_offset  # what is new enough in it was trimmed
+        start = row.end_offset  # its records that are new enough were trimmed
     return None
 
 
 def _first_in_chunk(
     topic: Topic, number: int, chunk: Chunk, since: tuple[int, int], reader: ChunkReader
 ) -> int | None:
-    """The first offset with this timestamp or a later one, and this offset or a later one."""
+    """The first offset in a chunk at or after both a timestamp and an offset."""
     timestamp, start = since
     batch = reader.read(
         chunk,

@@ -1,8 +1,8 @@
-"""A manifest from nothing but segments, an older checkpoint, and what is left of the log.
+"""Rebuilding a lost manifest from segments, an older checkpoint, and what is left of the log.
 
-For a store whose log was collected. Segments say their topic, partition and offsets; commits that
-are still in the log say the rest. Settings of topics, group offsets and producers that only older
-commits knew are lost, and records in staged files that no commit names any more.
+This is for a store whose older commits were collected. Segments tell their topic, partition and
+offsets, and the commits that are left tell the rest. What only older commits told is lost: settings
+of topics, group offsets, producers, and records in staged files that no commit names any more.
 """
 
 from __future__ import annotations
@@ -57,24 +57,25 @@ from kmq_storage.objects.files import Files
 
 _LOST = "the manifest was lost"
 _BASE = attrgetter("base_offset")
-#: Behind any commit that a file was begun at.
+#: Above the LSN of any commit, for partitions that commits in the log name.
 _IN_LOG = 1 << 64
 
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of topics without a manifest."""
+    """The facts that were found about topics without a manifest, by topic id."""
 
     files: Files
     names: dict[bytes, str] = field(default_factory=dict)
-    #: The versions of the schemas of typed topics.
+    #: The schema versions of typed topics.
     schemas: dict[bytes, tuple[str, ...]] = field(default_factory=dict)
+    #: The number of partitions.
     partitions: dict[bytes, int] = field(default_factory=dict)
-    #: The last commit that something of a topic was written behind.
+    #: The highest LSN at which a file of the topic was begun.
     last: dict[bytes, int] = field(default_factory=dict)
     found: FoundRows = field(default_factory=FoundRows)
     ends: PartitionEnds = field(default_factory=PartitionEnds)
-    #: How many partitions an older checkpoint knows of each topic.
+    #: The number of partitions in an older checkpoint.
     older: dict[bytes, int] = field(default_factory=dict)
     #: The partitions with new gaps.
     cut: set[Key] = field(default_factory=set)
@@ -84,24 +85,28 @@ class _Known:
         return key[1] < self.older.get(key[0], 0)
 
     def note_schemas(self, topic_id: bytes, schemas: Iterable[str]) -> None:
-        """A topic has at least these versions of its schema: they are only ever added to."""
+        """Note schema versions of a topic; versions are only added, so the longest list counts."""
         self.schemas[topic_id] = max(self.schemas.get(topic_id, ()), tuple(schemas), key=len)
 
     def layout(self, topic_id: bytes) -> Layout:
-        """How the records of a topic are read."""
+        """The layout for reading a topic's records."""
         return layout_of(self.schemas.get(topic_id, ()))
 
     def note_partition(self, topic_id: bytes, number: int, lsn: int = _IN_LOG) -> None:
-        """There is a partition of this number, and something of it from behind this commit."""
+        """Note that there is a partition with this number, with a file begun at this LSN."""
         self.partitions[topic_id] = max(self.partitions.get(topic_id, 0), number + 1)
         self.last[topic_id] = max(self.last.get(topic_id, 0), lsn)
 
     def newest_first(self) -> list[bytes]:
-        """The topics; of two that were called the same the later one shall keep the name."""
+        """The topics, so that of several with one name the latest comes first and keeps it."""
         return sorted(self.partitions, key=self.last.__getitem__, reverse=True)
 
     def note_topic(self, entry: TopicEntry) -> None:
-        """A topic is made or changed, nobody can tell which: but a queue's own log is made once."""
+        """Note a definition of a topic.
+
+        It may create or change the topic, so its partitions may be older than the log. A queue's
+        own log is only ever created, so it has none before this definition.
+        """
         self.names.setdefault(entry.topic_id, entry.name)
         self.note_schemas(entry.topic_id, entry.settings.get("schemas", ()))
         if entry.partitions and queue_of_log(entry.name) is None:
@@ -109,20 +114,23 @@ class _Known:
 
 
 def rebuild(files: Files, identity: Identity, environment: Environment) -> list[str]:
-    """Write a checkpoint of what segments say before the log's first commit; what was done."""
+    """Write a checkpoint of what can be found before the log's first commit; what was done."""
     with translated(files.url), files.afresh(), _told_to_handles(files, identity, environment):
         return _rebuilt(files, identity, environment)
 
 
 @contextmanager
 def _told_to_handles(files: Files, identity: Identity, environment: Environment) -> Iterator[None]:
-    """Have who writes to a disk begin anew; a bucket's knows better, and others take that over."""
+    """Make writers of a store on a disk begin anew, before and after the block.
+
+    In a bucket this is not needed: a handle keeps its own state, which knows more.
+    """
     if not is_disk(files):
         yield
         return
     hint = open_hint(files, identity.seed, environment)
     with SyncLock(files, environment), AppendLock(files, hint, environment):
-        hint.count_loss(hint.mark)  # before, too: this may die when the checkpoint is there
+        hint.count_loss(hint.mark)  # also before, as the process may die after the checkpoint
         yield
         hint.count_loss(hint.mark)
 
@@ -131,12 +139,12 @@ def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list
     began = files.now()
     pages = list(rebuild_pages(files, identity, environment, drop_damaged=True))
     if pages:
-        _set_damaged_aside(files)  # or those without its pages are the newest still
+        _set_damaged_aside(files)  # else checkpoints without their pages stay the newest
     found = newest_checkpoint(files)
     state = StoreState(Manifest(files, ())) if found is None else found.state(files, indexed=True)
     left = remains_of(files, identity, known_lsn(files), state.lsn)
     told = pages + list(_up_to(left, state, files, identity))
-    for commit in left.marked:  # nobody reads them behind the checkpoint that is written here
+    for commit in left.marked:  # no reader will read them, as they are before the new checkpoint
         place = {"file": commit.file, "position": commit.position}
         state.apply(commit.lsn, commit.time, commit.entries, **place)
     end = Cursor(state.lsn, None, state.time, state.lsn + 1, 0)
@@ -146,16 +154,16 @@ def _rebuilt(files: Files, identity: Identity, environment: Environment) -> list
 
 
 def _set_damaged_aside(files: Files) -> None:
-    """Have the names free of checkpoints that may be written once more, to the same bytes."""
+    """Free the names of damaged checkpoints, as the same checkpoint may be written again."""
     for root in checkpoints(files):
         if not is_whole_root(files, *root):
             set_aside(files, paths.checkpoint_file(*root))
 
 
 def _up_to(left: Remains, state: StoreState, files: Files, identity: Identity) -> Iterator[str]:
-    """Have a state of the moment before the commits that are left, as far as segments know."""
+    """Bring the state up to the first commit that is left, as far as segments tell."""
     if left.marked and left.before == state.lsn:
-        return  # they say all
+        return  # these commits tell everything
     known, segments = _Known(files, cut=state.cut), list(find_segments(files, identity.store_id))
     for segment in segments:
         known.names[segment.topic_id] = segment.topic
@@ -194,7 +202,7 @@ def _note_rows(known: _Known, segments: Iterable[FoundSegment]) -> Iterator[str]
 
 
 def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
-    """What the commits that are still there say of topics, and where their records begin."""
+    """Note what the commits that are left tell of topics, and where their records begin."""
     for entry in entries:
         known.ends.note(entry)
         if isinstance(entry, RecordsEntry | SegmentEntry | TrimEntry | GapEntry):
@@ -206,7 +214,7 @@ def _note_entries(entries: Iterable[Entry], known: _Known) -> None:
 def _doubt_ends(
     topic: Topic, known: _Known, staged: Mapping[Key, int], inline: int
 ) -> Iterator[str]:
-    """Have partitions end no earlier than they did: where nobody tells, behind all there was."""
+    """Let no partition end before its real end; if that is unknown, behind all possible offsets."""
     for number, part in enumerate(topic.parts):
         key = (topic.id, number)
         end = known.ends.logged.get(key)
@@ -224,7 +232,7 @@ def _before(topic: Topic, number: int, start: int) -> str:
 
 
 def _added(state: StoreState, topic_id: bytes, known: _Known) -> Topic:
-    """A topic that no checkpoint knows, as far as segments know it."""
+    """Add a topic that no checkpoint has, as far as segments tell."""
     topic = Topic(topic_id, _name_of(state, topic_id, known), state.manifest)
     found = [row for key, rows in known.found.rows.items() for row in rows if key[0] == topic_id]
     keyed = any(row.in_run for row in found)
@@ -237,9 +245,9 @@ def _added(state: StoreState, topic_id: bytes, known: _Known) -> Topic:
 
 
 def _name_of(state: StoreState, topic_id: bytes, known: _Known) -> str:
-    """The name of a topic; of two that had the same one after another one keeps it.
+    """The name of a topic, or a made-up one if another topic has its name.
 
-    A queue's own log has none: its queue is lost, and can be made again beside it.
+    A queue's own log gets a made-up name, because its queue is lost and may be created again.
     """
     name = known.names.get(topic_id)
     if name is None or name in state.topics or queue_of_log(name) is not None:
@@ -248,7 +256,7 @@ def _name_of(state: StoreState, topic_id: bytes, known: _Known) -> str:
 
 
 def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
-    """Have the rows of a partition behind those it has, up to where the log goes on."""
+    """Add found rows to a partition behind its known ones, up to where the log goes on."""
     part, key = topic.parts[number], (topic.id, number)
     rows, later = _told_apart(topic, number, known)
     if (rows or later) and not known.is_older(key):
@@ -260,7 +268,7 @@ def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
             yield _before(topic, number, part.start)
     for row in rows:
         yield from _put(topic, number, known, row)
-    if later:  # the commits that named these are in the log, and cover their offsets once read
+    if later:  # commits in the log name these, and cover their offsets once they are read
         yield from _pass_over(topic, number, known, later[0].base_offset)
         _count_later(topic, number, later[0], known.ends.logged[key])
         part.end = known.ends.logged[key]
@@ -269,9 +277,9 @@ def _lay_out(topic: Topic, number: int, known: _Known) -> Iterator[str]:
 
 
 def _cut_where_segments_begin(topic: Topic, number: int, known: _Known) -> Iterator[str]:
-    """Give up what stands in a row before a segment of the log that begins inside of it.
+    """Cut a row where a segment named in the log begins within it.
 
-    Its author knew of the trim, or of the gap, behind which it begins.
+    The segment's writer knew of a trim or gap before its begin, so earlier records are not valid.
     """
     part, index = topic.parts[number], topic.index(number)
     for at in known.ends.begins((topic.id, number)):
@@ -291,7 +299,7 @@ def _cut_where_segments_begin(topic: Topic, number: int, known: _Known) -> Itera
 
 
 def _told_apart(topic: Topic, number: int, known: _Known) -> tuple[list[Row], list[Row]]:
-    """The rows of a partition before what the log has, and those that go on into it."""
+    """The found rows that end before the log's records, and those that reach into them."""
     key, index, since = (topic.id, number), topic.index(number), topic.parts[number].end
     found = [row for row in known.found.rows.get(key, ()) if row.end_offset > since]
     found = [row for row in found if _fits(index, row, since)]
@@ -304,13 +312,13 @@ def _told_apart(topic: Topic, number: int, known: _Known) -> tuple[list[Row], li
 
 
 def _fits(index: OffsetIndex, row: Row, since: int) -> bool:
-    """Whether a row begins behind the known ones, or where one of these does."""
+    """Whether a row begins behind the known rows, or exactly where one of them begins."""
     at = row.base_offset
     return at >= since or all(known.base_offset >= at for known in index.rows(at, at + 1))
 
 
 def _put(topic: Topic, number: int, known: _Known, row: Row) -> Iterator[str]:
-    """Have a row, in place of known ones if it goes on from these."""
+    """Add a row; it replaces the known rows that it overlaps."""
     yield from _pass_over(topic, number, known, row.base_offset)
     part, index = topic.parts[number], topic.index(number)
     part.rows, part.size = part.rows + row.rows, part.size + row.size
@@ -324,7 +332,7 @@ def _put(topic: Topic, number: int, known: _Known, row: Row) -> Iterator[str]:
 
 
 def _pass_over(topic: Topic, number: int, known: _Known, base: int) -> Iterator[str]:
-    """Record that the offsets from the end of a partition on stand nowhere."""
+    """Add a gap from the end of a partition up to an offset."""
     part = topic.parts[number]
     if part.end < base:
         topic.index(number).cut_out(Gap(part.end, base, _LOST))
@@ -334,7 +342,7 @@ def _pass_over(topic: Topic, number: int, known: _Known, base: int) -> Iterator[
 
 
 def _count_later(topic: Topic, number: int, later: Row, end: int) -> None:
-    """Count what stands before the log in a segment that goes on into it, and nowhere else."""
+    """Count the records before the log in a segment that reaches into it."""
     part = topic.parts[number]
     known = list(topic.index(number).rows(later.base_offset, part.end))
     behind_rows, behind_size = later.held_from(end)
@@ -343,13 +351,13 @@ def _count_later(topic: Topic, number: int, later: Row, end: int) -> None:
 
 
 def _start(topic: Topic, first: Row, known: _Known) -> int:
-    """Where a partition begins: that of queues with an offset that has no record, unless at 0."""
+    """The start of a partition; in a keyed topic, an offset without a record, unless it is 0."""
     start, is_begun = first.base_offset, first.file in known.found.begun
     return start - 1 if topic.settings.keyed and start and not is_begun else start
 
 
 def _holes(topic: Topic, number: int, known: _Known, rows: list[Row]) -> Iterator[str]:
-    """Offsets without a record inside of segments: gaps, unless compaction may have made them."""
+    """Add gaps for offsets without records within segments, unless compaction may explain them."""
     end = topic.parts[number].end
     for row in rows:
         missing = row.end_offset - row.base_offset - row.rows
@@ -367,7 +375,10 @@ def _holes(topic: Topic, number: int, known: _Known, rows: list[Row]) -> Iterato
 
 
 def _lost_inside(files: Files, topic: Topic, number: int, row: Row) -> list[tuple[int, int]]:
-    """Of a run nobody can tell, nor of what can't be read: that is cut out later."""
+    """Lost offsets within a row; empty for a run, which does not tell, and an unreadable file.
+
+    Unreadable records are cut out later.
+    """
     contents = None if row.in_run else whole_file(files, row.path((topic.id, number)))
     with suppress(pa.ArrowException, OSError):
         return [] if contents is None else lost_inside(contents, row)

@@ -1,8 +1,8 @@
-"""What kmq needs of an object store: a few calls, with doubt made explicit.
+"""The interface to an object store: a few calls, which make unknown outcomes explicit.
 
-A name is taken or free; whoever creates it first wins, if the server keeps its word
-(`objects.probe` finds out). No answer but CREATED proves who wrote, so whoever gets another
-one reads the object back and compares.
+The first writer that creates a name wins, if the server keeps its promise (`objects.probe` finds
+out). Only the answer CREATED proves which writer it was. After any other answer, a writer must read
+the object back and compare it.
 """
 
 from __future__ import annotations
@@ -19,71 +19,71 @@ from kmq_storage.objects.files import Bytes, FoundFile
 
 
 class Put(enum.Enum):
-    """What is known after a put-if-absent."""
+    """The outcome of a put-if-absent."""
 
-    #: The server says that this call created the object.
+    #: The server confirms that this call created the object.
     CREATED = "created"
-    #: The server says that the name is taken: by another writer, or by this call's first try.
+    #: The server says that the name is taken, by another writer or by this call's first try.
     TAKEN = "taken"
-    #: No usable answer (timeout, reset, 5xx, conflict): the object may be there, or come later.
+    #: No usable answer (timeout, reset, 5xx, conflict): the object may exist, now or later.
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """An object, or the part of it that was asked for."""
+    """A whole object, or the requested part of it."""
 
     data: pa.Buffer
-    #: Bytes of the whole object.
+    #: The size of the whole object.
     size: int
 
 
 class Bucket(Protocol):
-    """A prefix of an object store. Safe for any number of threads.
+    """A prefix of an object store; safe for any number of threads.
 
-    Names are relative to the prefix. FileNotFoundError for a missing object, PermissionError
-    where the credentials don't reach, OSError for every other failure.
+    Names are relative to the prefix. FileNotFoundError for a missing object, PermissionError when
+    the credentials do not allow the call, OSError for any other failure.
     """
 
     url: str
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
-        """An object from a byte on, at most `length` bytes; less where it ends before."""
+        """An object from byte `start` on, at most `length` bytes; fewer at its end."""
 
     def modified(self, name: str) -> int:
         """When an object was written, UTC microseconds by the store's own clock."""
 
     def put(self, name: str, buffers: Iterable[Bytes]) -> None:
-        """Write an object, whatever was there; only for names that one writer has alone.
+        """Write or overwrite an object; only for names that no other writer uses.
 
-        The buffers are taken as they are sent: a large object is never in memory whole.
+        Buffers are taken as they are sent, so a large object is never whole in memory.
         """
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
-        """Create an object if its name is free; never retried by a layer below.
+        """Create an object if its name is free; no layer below may retry this.
 
-        Raises only what is certain to have written nothing: PermissionError and
+        It raises only errors after which surely nothing was written: PermissionError and
         FileNotFoundError (no such bucket).
         """
 
     def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
-        """The objects below a folder by name, those behind `after` if it is given.
+        """The objects below a folder, sorted by name; if `after` is given, only names behind it.
 
-        May show names that nobody put, and may miss new ones: a hint, never a proof.
+        A listing may have names that do not exist, and miss new ones. It is a hint, not a proof.
         """
 
     def delete(self, *names: str) -> None:
-        """Delete objects, in any order; nothing happens to missing ones."""
+        """Delete objects, in any order; missing ones are ignored."""
 
     def beside(self, prefix: str) -> Bucket:
         """The same bucket at another prefix, with the same client and credentials."""
 
     def close(self) -> None:
-        """Give back connections."""
+        """Release connections."""
 
 
 def prefix_of(url: str) -> str:
-    """Where a URL points to inside its bucket."""
+    """The prefix of a URL inside its bucket."""
     return urlsplit(url).path.strip("/")
 
 
@@ -94,7 +94,7 @@ def url_beside(url: str, prefix: str) -> str:
 
 
 def put_outcome(create: Callable[[], object]) -> Put:
-    """What is known after a try to create an object; raises what surely wrote nothing."""
+    """The outcome of a try to create an object; raises errors that surely wrote nothing."""
     try:
         create()
     except FileExistsError:
@@ -107,7 +107,7 @@ def put_outcome(create: Callable[[], object]) -> Put:
 
 
 def head_of(buffers: Iterator[memoryview], length: int) -> tuple[list[memoryview], bool]:
-    """The first buffers, as many as make up `length` bytes, and whether they are fewer."""
+    """The first buffers, with at least `length` bytes, and whether there were fewer bytes."""
     first, found = [], 0
     while found < length and (view := next(buffers, None)) is not None:
         first.append(view)

@@ -1,4 +1,4 @@
-"""A kernel lock on a file: freed by the kernel when its holder dies, even by `kill -9`."""
+"""A kernel lock on a file, which the kernel frees when its holder dies, even by `kill -9`."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _LOCK_TABLE = Path("/proc/locks")
 
 
 class FileLock:
-    """flock on a file that is never replaced, with one descriptor per process.
+    """`flock` on a file that is never replaced, with one descriptor per process.
 
-    An owner among the threads stands before it: flock does not keep two threads with one
-    descriptor apart.
+    `flock` does not keep two threads with one descriptor apart, so the owner among the threads is
+    decided first.
     """
 
     def __init__(self, path: str, *, read_only: bool) -> None:
@@ -29,7 +29,7 @@ class FileLock:
         reopen_in_child(self)
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free."""
+        """See `Lock.try_acquire`."""
         if not self._owner.try_become():
             return False
         try:
@@ -43,7 +43,7 @@ class FileLock:
         return True
 
     def take_over(self) -> bool:
-        """False: the kernel takes it from the dead, and nobody from the living."""
+        """False: the kernel frees the lock of a dead holder, and a live one keeps it."""
         return False
 
     def _open(self) -> int:
@@ -55,7 +55,7 @@ class FileLock:
         return self._fd
 
     def release(self) -> None:
-        """Give the lock back."""
+        """See `Lock.release`."""
         try:
             if self._fd >= 0:
                 fcntl.flock(self._fd, fcntl.LOCK_UN)
@@ -63,26 +63,26 @@ class FileLock:
             self._owner.thread = 0
 
     def release_own(self) -> None:
-        """Give the lock back if this thread has it."""
+        """See `Lock.release_own`."""
         if self._owner.is_here():
             self.release()
 
     def is_held(self) -> bool:
-        """Whether some thread or process holds the lock now."""
+        """See `Lock.is_held`."""
         return self.last_beat() is not None
 
     def beat(self) -> None:
-        """Show that the holder lives, by the date of the file."""
+        """Show that the holder runs, by the date of the file."""
         os.utime(self._fd)
 
     def last_beat(self) -> int | None:
-        """The date of the file; None when nobody holds the lock.
+        """The date of the file; None when the lock is free.
 
-        Looking takes the lock for a moment, shared: two who look don't see each other.
+        The check takes a shared lock for a moment, so several checks at once don't see each other.
         """
         try:
             fd = os.open(self._file_name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except FileNotFoundError:  # nobody ever took it
+        except FileNotFoundError:  # the lock was never taken
             return None
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -93,12 +93,12 @@ class FileLock:
         return None
 
     def discard(self) -> None:
-        """Delete the file of a lock that nobody holds and nobody will take again."""
+        """See `Lock.discard`."""
         with suppress(FileNotFoundError):
             os.unlink(self._file_name)
 
     def holder(self) -> str:
-        """The process that holds the lock, from the kernel's table of locks."""
+        """The process that holds the lock, found in the kernel's table of locks."""
         with suppress(OSError):
             ending = f":{os.stat(self._file_name).st_ino}"
             for line in _LOCK_TABLE.read_text().splitlines():
@@ -108,7 +108,7 @@ class FileLock:
         return "another process"
 
     def after_fork_in_child(self) -> None:
-        """Leave the parent's descriptor alone: a lock taken through it would be shared."""
+        """Drop the parent's descriptor: a lock taken through it would be shared with the parent."""
         self._owner = Owner()
         self._close()
 

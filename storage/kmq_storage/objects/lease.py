@@ -1,9 +1,9 @@
-"""A lease: a lock in a bucket, where no kernel frees what a dead process held.
+"""A lease: a lock in a bucket, where no kernel frees the locks of a dead process.
 
-Each time the lease is taken, an object of the next epoch is created if absent; its holder
-writes it again every few seconds, and who finds it old by the clock *of the store* may take the
-next epoch. So a lease only keeps others from trying: what its holder writes is fenced by
-generations and epochs in the log. One that can't be read counts until it is old, too.
+To take the lease, a process creates the object of the next epoch, if it is absent. The holder
+rewrites this object every few seconds. Another process may take the next epoch when the object is
+old by the clock *of the store*. So a lease only keeps others from trying; the holder's writes are
+fenced by generations and epochs in the log. A damaged object also counts until it is old.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Holder:
 
 
 class Lease:
-    """A lock of this name among all hosts; its folder holds one object per epoch."""
+    """A lock among all hosts; its folder has one object per epoch."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Lease:
         self._folder = folder
         self._environment = environment
         self._read_only = read_only
-        #: A holder that wrote nothing for this long is taken for dead.
+        #: A holder that wrote nothing for this long (seconds) counts as dead.
         self.seconds = seconds
         self._stop: threading.Event | None = None
         self._epoch = 0
@@ -64,7 +64,7 @@ class Lease:
         reopen_in_child(self)
 
     def try_acquire(self) -> bool:
-        """Take the lease if nobody holds it."""
+        """Take the lease if it is free."""
         if self._stop is not None:
             return False
         last = self._last()
@@ -73,7 +73,7 @@ class Lease:
         return self._take(last)
 
     def take_over(self) -> bool:
-        """Take the lease from its holder, dead or alive: what that one writes must be fenced."""
+        """Take the lease from its holder, dead or alive; the holder's writes must be fenced."""
         return self._stop is None and self._take(self._last())
 
     def _take(self, last: _Holder | None) -> bool:
@@ -103,18 +103,18 @@ class Lease:
                 self._bucket.put(self._name(epoch), [self._body()])
 
     def release_own(self) -> None:
-        """Give the lease back; it belongs to a process, not to a thread."""
+        """Release the lease, which belongs to the process and not to a thread."""
         self.release()
 
     def release(self) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         if self._stop is None:
             return
         self._stop.set()
         self._stop = None
         with suppress(OSError):  # it expires by itself
             if not self.is_ours():
-                return  # what is there is somebody else's
+                return  # another process has taken it over
             self._bucket.put(self._name(self._epoch), [self._body(released=True)])
 
     def is_ours(self) -> bool:
@@ -123,32 +123,32 @@ class Lease:
         return last is not None and (last.epoch, last.nonce) == (self._epoch, self._nonce)
 
     def is_held(self) -> bool:
-        """Whether somebody holds the lease now."""
+        """Whether a live process holds the lease."""
         last = self._last()
         return last is not None and self._is_live(last)
 
     def beat(self) -> None:
-        """Nothing to do: it beats by itself."""
+        """Do nothing: a thread of the lease beats."""
 
     def last_beat(self) -> int | None:
-        """When its holder wrote it last; None when nobody holds it."""
+        """When the holder last wrote the object; None when the lease is free."""
         last = self._last()
         return None if last is None or last.released else last.beaten
 
     def discard(self) -> None:
-        """Delete what is left of a lease that nobody holds and nobody will take again."""
+        """See `Lock.discard`."""
         for found in list(self._bucket.list(self._folder)):
             self._bucket.delete(found.path)
 
     def holder(self) -> str:
-        """Who holds the lease, or held it last."""
+        """The current or last holder of the lease, for an error message."""
         last = self._last()
         if last is None:
             return "another process"
         return f"{last.name}; should it be dead, its lease ends {last.seconds:g} s after its death"
 
     def after_fork_in_child(self) -> None:
-        """The parent goes on to hold it; the child never did."""
+        """Forget the lease in a child: only the parent holds it."""
         self._stop = None
 
     def _name(self, epoch: int) -> str:
@@ -190,7 +190,7 @@ class Lease:
     def _is_live(self, holder: _Holder) -> bool:
         if holder.released:
             return False
-        # Without writing there is no clock of the store: this host's will do.
+        # The store's clock can't be read without writing: a read-only handle uses this host's.
         now = self._environment.now_us() if self._read_only else self._store_time()
         return now <= holder.beaten + holder.seconds * 1e6
 
@@ -199,12 +199,12 @@ class Lease:
 
 
 def decode_lease(raw: bytes) -> dict[str, Any] | None:
-    """What a lease says; None when it is not as it was written. Older ones have no checksum."""
+    """The facts of a lease; None when it is damaged. Leases of older versions have no checksum."""
     return decode_members(raw, _MEMBERS, unproven=True)
 
 
 def store_time(bucket: Bucket, folder: str, environment: Environment) -> int:
-    """What the clock of the store says (UTC us), to the second: when an object was written."""
+    """The time by the store's clock (UTC us, to the second), from the date of a new object."""
     name = f"{folder}/{environment.new_uuid().hex}.clock"
     bucket.put(name, [b""])
     try:

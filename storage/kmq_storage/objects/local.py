@@ -1,7 +1,7 @@
 """A store in a folder of a local disk.
 
-Files appear by temp file, fsync, link and fsync of the folder, because fsspec's local
-create-if-absent lets two writers win and `open("xb")` shows half files to readers.
+A file is published by writing a temporary file, fsync, link, and fsync of the folder. fsspec's
+local create-if-absent lets two writers win, and `open("xb")` shows incomplete files to readers.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class LocalDisk:
         self.root = root
         self.url = str(root)
         self.read_only = read_only
-        #: Which folder it is, once it is there.
+        #: Device and inode of the folder, once it exists.
         self._folder: tuple[int, int] | None = None
 
     def _path(self, path: str) -> str:
         return os.path.join(self.url, path)
 
     def _place(self, path: str) -> str:
-        """The path of a file that is to be made, removed or looked for: in this folder.
+        """The path of a file that is to be created, removed or looked for.
 
-        OSError (ESTALE) when it was moved away, though another one may have its name by now, as
-        after a restore in place: there nothing is to be made or removed.
+        OSError (ESTALE) when the folder was moved away. Another folder may have its name, for
+        example after a restore in place, and no file must be changed there.
         """
-        known = self._folder  # before the look: another thread may be making it
+        known = self._folder  # read first, as another thread may be creating the folder
         try:
             facts = os.stat(self.url)
         except FileNotFoundError:
@@ -68,11 +68,11 @@ class LocalDisk:
         return self._path(path)
 
     def named(self, path: str) -> str:
-        """The same name: every file is where its path says."""
+        """The path itself."""
         return path
 
     def exists(self, path: str) -> bool:
-        """Whether the file is there."""
+        """See `Files.exists`."""
         try:
             os.stat(self._path(path))
         except FileNotFoundError:
@@ -80,29 +80,29 @@ class LocalDisk:
         return True
 
     def list(self, folder: str) -> list[str]:
-        """The bare names in a folder, sorted; none when the folder is missing."""
+        """See `Files.list`."""
         try:
             return sorted(os.listdir(self._place(folder)))
         except FileNotFoundError:
             return []
 
     def walk(self, folder: str) -> Iterator[FoundFile]:
-        """The files in a folder and the folders below it, by path; none when it is missing."""
+        """See `Files.walk`."""
         return _walked(self._place(folder), folder)
 
     def walk_shared(self, folder: str) -> Iterator[FoundFile]:
-        """None: what a clone shares it has by links of its own."""
+        """None: a clone on a disk has own links to shared files."""
         return iter(())
 
     def now(self) -> int:
-        """The time by the clock that files are dated with, UTC microseconds."""
-        from tempfile import TemporaryFile  # slow to import, and few need it
+        """See `Files.now`; a new file's date tells."""
+        from tempfile import TemporaryFile  # slow to import, and rarely needed
 
         with TemporaryFile(dir=self._place("")) as file:
             return os.fstat(file.fileno()).st_mtime_ns // 1000
 
     def read(self, path: str) -> bytes:
-        """A whole small file; zeros where the disk can't read it, which are damage to readers."""
+        """See `Files.read`; unreadable parts are zeros, which readers take for damage."""
         fd = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             return read_or_zeros(fd, 0, os.fstat(fd).st_size)
@@ -110,32 +110,32 @@ class LocalDisk:
             os.close(fd)
 
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
-        """A whole file without copying; only a log file may still change, in place."""
+        """See `Files.map`; only a log file's map may still change."""
         return mapped_file(self._place(path))
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
-        """Mapping costs nothing here."""
+        """False: on a disk, nothing has to be fetched."""
         return False
 
     def afresh(self) -> AbstractContextManager[None]:
-        """Nothing is kept beside what is there."""
+        """A block without effect: nothing is cached."""
         return nullcontext()
 
     def forget(self, path: str) -> bool:
-        """Nothing is fetched."""
+        """False: nothing is cached."""
         return False
 
     def bucket_facts(self) -> None:
-        """This is no bucket."""
+        """None: this is no bucket."""
 
     def foreign_file(self) -> str | None:
-        """A file that no store puts into its folder; hidden and unfinished ones don't count."""
+        """See `Files.foreign_file`; hidden and temporary files don't count."""
         with suppress(FileNotFoundError), os.scandir(self.url) as entries:
             return next(filter(_is_foreign, (e.name for e in entries if e.is_file())), None)
         return None
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
-        """Create a file whole or not at all; False when the name is taken."""
+        """See `Files.publish`."""
         target = self._place(path)
         folder = os.path.dirname(target)
         make_folder(folder)
@@ -154,14 +154,14 @@ class LocalDisk:
         return True
 
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
-        """Create a file under a name nobody else uses and nobody reads before a commit names it."""
+        """See `Files.stage`."""
         target = self._place(path)
         folder = os.path.dirname(target)
         make_folder(folder)
         fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             fill(fd, buffers, sync=sync)
-        except BaseException:  # also what the maker of the buffers raises
+        except BaseException:  # including errors of the iterator of buffers
             with suppress(OSError):
                 os.unlink(target)
             raise
@@ -169,7 +169,7 @@ class LocalDisk:
             sync_folder(folder)
 
     def sync_staged(self, paths: Iterable[str]) -> None:
-        """Bring files to disk that were staged without sync, and their names."""
+        """See `Disk.sync_staged`."""
         folders = set()
         for path in paths:
             target = self._path(path)
@@ -183,7 +183,7 @@ class LocalDisk:
             sync_folder(folder)
 
     def stage_again(self, path: str) -> None:
-        """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
+        """See `Disk.stage_again`."""
         target = self._place(path)
         contents = self.read(path)
         temporary = f"{target}.tmp"  # only the holder of the sync lock does this
@@ -193,26 +193,26 @@ class LocalDisk:
         sync_folder(os.path.dirname(target))
 
     def link(self, path: str, source: Files, source_path: str) -> None:
-        """Have a file of a store on the same file system, under a name of our own; not synced."""
+        """See `Disk.link`."""
         if not isinstance(source, LocalDisk):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source.url)
         target, original = self._place(path), source._path(source_path)
         with suppress(FileExistsError):
             try:
                 os.link(original, target)
-            except FileNotFoundError:  # the folder, perhaps
+            except FileNotFoundError:  # perhaps only the target's folder is missing
                 make_folder(os.path.dirname(target))
                 os.link(original, target)
 
     def open_log(self, path: str, size: int, *, create: bool) -> MappedLogFile:
-        """Open a log file, or create it with this size if it is missing."""
+        """See `Disk.open_log`."""
         target = self._place(path)
         if create and not os.path.exists(target):
             self._create_log(target, size)
         return MappedLogFile(target, read_only=self.read_only)
 
     def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
-        """Put a log file that begins with these bytes, synced, in place of the one of this name."""
+        """See `Disk.replace_log`."""
         self._create_log(self._place(path), size, buffers)
 
     def _create_log(self, target: str, size: int, buffers: Sequence[Bytes] = ()) -> None:
@@ -232,26 +232,26 @@ class LocalDisk:
         sync_folder(folder)
 
     def boot_id(self) -> str:
-        """Differs after every start of the machine: what was only in memory is gone then."""
+        """See `Disk.boot_id`."""
         with suppress(OSError):
             return _BOOT_ID.read_text().strip()
         return ""
 
     def open_words(self, path: str, count: int) -> SharedWords:
-        """Open or create a page of shared words; zeros when new."""
+        """See `Disk.open_words`."""
         try:
             return MappedWords(self._place(path), count, read_only=self.read_only)
-        except (FileNotFoundError, ValueError):  # missing, cut short, or not to be read
+        except (FileNotFoundError, ValueError):  # missing, cut, or unreadable
             if not self.read_only:
                 raise
-            return MemoryWords(count)  # nobody of this boot wrote: the page would say nothing
+            return MemoryWords(count)  # no writer of this boot: the page would tell nothing
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> FileLock:
         """Open or create a lock."""
         return FileLock(self._place(path), read_only=self.read_only)
 
     def remove(self, *paths: str) -> None:
-        """Delete files, so that no crash brings them back; nothing happens to missing ones."""
+        """See `Files.remove`."""
         folders = set()
         try:
             for path in paths:
@@ -264,16 +264,16 @@ class LocalDisk:
                 sync_folder(folder)
 
     def sync_names(self, folder: str) -> None:
-        """Bring to disk which files were made and removed in a folder, whoever did it."""
+        """See `Disk.sync_names`."""
         with suppress(FileNotFoundError):
             sync_folder(self._path(folder))
 
     def close(self) -> None:
-        """Maps and files are given back by their own handles."""
+        """Do nothing: files and maps are released by their own handles."""
 
 
 def _walked(place: str, folder: str) -> Iterator[FoundFile]:
-    """The files below a place, named as what stands in a folder of the store."""
+    """The files below a directory, with paths as in a folder of the store."""
     with suppress(FileNotFoundError):
         for entry in sorted(os.scandir(place), key=lambda entry: entry.name):
             path = f"{folder}/{entry.name}" if folder else entry.name

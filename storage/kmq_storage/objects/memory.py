@@ -1,6 +1,6 @@
-"""A store in the memory of one process: for tests, notebooks and simulations.
+"""A store in the memory of one process, for tests, notebooks and simulations.
 
-It keeps the contract of a real disk, so the same commit log runs on it.
+It has the interface of a disk, so the same commit log runs on it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _stores_lock = threading.Lock()
 
 
 def memory_disk(name: str, *, read_only: bool = False) -> MemoryDisk:
-    """The store of this name: there is one per process and name."""
+    """The store with this name, which is shared within the process."""
     with _stores_lock:
         store = _stores.setdefault(name, MemoryDisk(f"memory://{name}"))
     if not read_only:
         return store
-    view = copy.copy(store)  # the same files, words and locks
+    view = copy.copy(store)  # it shares files, words and locks
     view.read_only = True
     return view
 
 
 class MemoryDisk:
-    """Files, locks and words in dictionaries."""
+    """A `Disk` with files, locks and words in dictionaries."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -49,36 +49,36 @@ class MemoryDisk:
         self._guard = threading.Lock()
 
     def named(self, path: str) -> str:
-        """The same name: every file is where its path says."""
+        """The path itself."""
         return path
 
     def exists(self, path: str) -> bool:
-        """Whether the file is there."""
+        """See `Files.exists`."""
         return path in self.files or path in self.logs
 
     def list(self, folder: str) -> list[str]:
-        """The bare names in a folder, sorted; none when the folder is missing."""
+        """See `Files.list`."""
         paths = [*self.files, *self.logs]
         inside = (path.rpartition("/") for path in paths)
         return sorted(name for parent, _, name in inside if parent == folder)
 
     def walk(self, folder: str) -> Iterator[FoundFile]:
-        """The files in a folder and the folders below it, by path; none when it is missing."""
+        """See `Files.walk`."""
         for path in sorted([*self.files, *self.logs]):
             if path.startswith(f"{folder}/") or not folder:
                 size = len(self.files[path]) if path in self.files else len(self.logs[path].data)
                 yield FoundFile(path, size, self._modified[path])
 
     def walk_shared(self, folder: str) -> Iterator[FoundFile]:
-        """None: what a clone shares it has under names of its own."""
+        """None: a clone in memory has own names for shared files."""
         return iter(())
 
     def now(self) -> int:
-        """The time by the clock that files are dated with, UTC microseconds."""
+        """See `Files.now`."""
         return SYSTEM.now_us()
 
     def read(self, path: str) -> bytes:
-        """A whole small file."""
+        """See `Files.read`."""
         if path in self._words:
             return b"".join(word.to_bytes(8, "little") for word in self._words[path].loaded())
         try:
@@ -87,31 +87,31 @@ class MemoryDisk:
             raise FileNotFoundError(path) from None
 
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer:
-        """A whole file without copying; only a log file may still change, in place."""
+        """See `Files.map`; only a log file's map may still change."""
         if path in self.logs:
             return self.logs[path].contents()
         return pa.py_buffer(self.read(path))
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
-        """Mapping costs nothing here."""
+        """False: nothing has to be fetched."""
         return False
 
     def foreign_file(self) -> None:
-        """Nobody else has it."""
+        """None: memory has no other use."""
 
     def afresh(self) -> AbstractContextManager[None]:
-        """Nothing is kept beside what is there."""
+        """A block without effect: nothing is cached."""
         return nullcontext()
 
     def forget(self, path: str) -> bool:
-        """Nothing is fetched."""
+        """False: nothing is cached."""
         return False
 
     def bucket_facts(self) -> None:
-        """This is no bucket."""
+        """None: this is no bucket."""
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
-        """Create a file whole or not at all; False when the name is taken."""
+        """See `Files.publish`."""
         with self._guard:
             if path in self.files:
                 return False
@@ -120,18 +120,18 @@ class MemoryDisk:
             return True
 
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
-        """Create a file under a name nobody else uses and nobody reads before a commit names it."""
+        """See `Files.stage`."""
         if not self.publish(path, list(buffers), sync=sync):
             raise FileExistsError(path)
 
     def sync_staged(self, paths: Iterable[str]) -> None:
-        """Bring files to disk that were staged without sync; memory needs none."""
+        """Do nothing: memory needs no sync."""
 
     def stage_again(self, path: str) -> None:
-        """Write a staged file whose sync failed once more; memory needs none."""
+        """Do nothing: no sync fails."""
 
     def link(self, path: str, source: Files, source_path: str) -> None:
-        """Have a file of another store of this process, under a name of our own."""
+        """See `Disk.link`."""
         if not isinstance(source, MemoryDisk):
             raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), source.url)
         contents = source.read(source_path)
@@ -141,7 +141,7 @@ class MemoryDisk:
                 self.files[path] = contents
 
     def open_log(self, path: str, size: int, *, create: bool) -> MemoryLogFile:
-        """Open a log file, or create it with this size if it is missing."""
+        """See `Disk.open_log`."""
         with self._guard:
             if path not in self.logs:
                 if not create:
@@ -151,7 +151,7 @@ class MemoryDisk:
             return self.logs[path]
 
     def replace_log(self, path: str, size: int, buffers: Sequence[Bytes]) -> None:
-        """Put a log file that begins with these bytes in place of the one of this name."""
+        """See `Disk.replace_log`."""
         length = sum(memoryview(buffer).nbytes for buffer in buffers)
         fresh = MemoryLogFile(max(size, length))
         fresh.write_at(0, buffers, length)
@@ -160,11 +160,11 @@ class MemoryDisk:
             self.logs[path] = fresh
 
     def boot_id(self) -> str:
-        """Differs after every start of the machine: what was only in memory is gone then."""
+        """A constant: the store is gone after a reboot."""
         return self.url
 
     def open_words(self, path: str, count: int) -> MemoryWords:
-        """Open or create a page of shared words; zeros when new."""
+        """See `Disk.open_words`."""
         with self._guard:
             return self._words.setdefault(path, MemoryWords(count))
 
@@ -174,7 +174,7 @@ class MemoryDisk:
             return self._locks.setdefault(path, MemoryLock())
 
     def remove(self, *paths: str) -> None:
-        """Delete files; nothing happens to missing ones."""
+        """See `Files.remove`."""
         with self._guard:
             for path in paths:
                 self.files.pop(path, None)
@@ -182,23 +182,23 @@ class MemoryDisk:
                 self._words.pop(path, None)
 
     def sync_names(self, folder: str) -> None:
-        """Bring the names in a folder to disk; memory needs none."""
+        """Do nothing: memory needs no sync."""
 
     def close(self) -> None:
-        """The store stays until the process ends: other handles may use it."""
+        """Do nothing: other handles may use the store until the process ends."""
 
 
 class MemoryLogFile:
-    """A log file in anonymous memory: pages that were never written to cost nothing."""
+    """A log file in anonymous memory, where unwritten pages cost nothing."""
 
     def __init__(self, size: int) -> None:
-        # Private: a forked child has the store as it was, and no part in what comes after.
+        # Private: a forked child keeps the store as it was, and does not see later changes.
         self.data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        #: Behind it nothing was written.
+        #: The end of the written bytes.
         self._end = 0
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
-        """Write the buffers (`length` bytes) one after another."""
+        """See `LogFile.write_at`."""
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
             self.data[position : position + len(view)] = view
@@ -206,23 +206,23 @@ class MemoryLogFile:
         self._end = max(self._end, position)
 
     def clear_from(self, position: int) -> None:
-        """Overwrite whatever stands at and after the position with zeros."""
+        """See `LogFile.clear_from`."""
         self.data[position:] = bytes(len(self.data) - position)
         self._end = min(self._end, position)
 
     def sync(self) -> None:
-        """Return when everything written before the call is on disk."""
+        """Do nothing: memory needs no sync."""
 
     def read(self, position: int, length: int) -> bytes:
-        """These bytes."""
+        """See `LogFile.read`."""
         return self.data[position : position + length]
 
     def has_data_from(self, position: int) -> bool:
-        """Whether anything but zeros stands at or after the position."""
+        """See `LogFile.has_data_from`."""
         return position < self._end
 
     def contents(self) -> pa.Buffer:
-        """The whole file: later writes show up in the same buffer."""
+        """See `LogFile.contents`."""
         return pa.py_buffer(self.data)
 
 
@@ -234,27 +234,27 @@ class MemoryWords:
         self._sleepers = Sleepers()
 
     def load(self, index: int) -> int:
-        """The word at this index."""
+        """See `SharedWords.load`."""
         return self._words[index]
 
     def loaded(self, first: int = 0, count: int | None = None) -> list[int]:
-        """Some words, each as `load` gives it; or all."""
+        """See `SharedWords.loaded`; without `count`, all words from `first` on."""
         return self._words[first : None if count is None else first + count]
 
     def store(self, index: int, value: int) -> None:
-        """Set the word at this index."""
+        """See `SharedWords.store`."""
         self._words[index] = value
 
     def wake(self, index: int) -> None:
-        """Wake everybody who waits for this word to change."""
+        """See `SharedWords.wake`; threads that wait for other words wake up, too."""
         self._sleepers.wake()
 
     def wake_one(self, index: int) -> None:
-        """Wake everybody: threads that wait for another word are among them."""
+        """Wake all threads, since one of them may wait for another word."""
         self.wake(index)
 
     def wait(self, index: int, value: int, timeout: float) -> None:
-        """Sleep until the word differs from the value or the timeout (seconds) ends."""
+        """See `SharedWords.wait`."""
         # A wake-up without a change ends the wait as well.
         self._sleepers.sleep(lambda: self._words[index] != value, timeout)
 
@@ -267,37 +267,37 @@ class MemoryLock:
         self._beats = 0
 
     def try_acquire(self) -> bool:
-        """Take the lock if it is free."""
+        """See `Lock.try_acquire`."""
         return self._owner.try_become()
 
     def take_over(self) -> bool:
-        """False: who holds it lives in this process."""
+        """False: the holder lives in this process."""
         return False
 
     def release(self) -> None:
-        """Give the lock back."""
+        """See `Lock.release`."""
         self._owner.thread = 0
 
     def release_own(self) -> None:
-        """Give the lock back if this thread has it."""
+        """See `Lock.release_own`."""
         if self._owner.is_here():
             self.release()
 
     def is_held(self) -> bool:
-        """Whether somebody holds the lock now."""
+        """See `Lock.is_held`."""
         return bool(self._owner.thread)
 
     def holder(self) -> str:
-        """Who holds the lock, as far as the system can tell."""
+        """See `Lock.holder`."""
         return "another thread"
 
     def beat(self) -> None:
-        """Show that the holder lives."""
+        """See `Lock.beat`."""
         self._beats += 1
 
     def last_beat(self) -> int | None:
-        """How often it beat; None when nobody holds the lock."""
+        """The number of beats; None when the lock is free."""
         return self._beats if self.is_held() else None
 
     def discard(self) -> None:
-        """The name costs some bytes until the process ends."""
+        """Do nothing: the lock costs only some bytes."""
