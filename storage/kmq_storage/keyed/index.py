@@ -1,8 +1,8 @@
-"""Where the messages of each queue stand: in runs, and behind them by offset.
+"""The index of keyed queues: where the messages of each queue are, in runs and behind them.
 
-An index in a queue is the number of the queue's messages with lower offsets, back to the queue's
-last end. So it follows from the records alone: nothing is assigned, and every process finds the
-same.
+The index of a message is the number of its queue's messages with lower offsets, back to the queue's
+last end. So it follows from the records alone. Nothing is assigned, and every process finds the
+same index.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from kmq_storage.model import Place
 _Places: TypeAlias = "tuple[pa.Array, Numbers]"
 
 _SCAN_ROWS = 65_536
-#: Rows that are sorted at a time, and bytes of their names: one column has less than 2 GiB.
+#: The most rows to sort at a time, and bytes of their names, as a column has less than 2 GiB.
 _SORTED_ROWS, _SORTED_BYTES = 1 << 20, 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class RunRows:
-    """Rows of a run with messages of one queue, from an index on."""
+    """Rows of a run with messages of one queue; `index` is that of the first."""
 
     run: RunIndex
     first: int
@@ -50,41 +50,41 @@ class RunRows:
 
 @dataclass(frozen=True, slots=True)
 class _Life:
-    """Where a queue began for the last time."""
+    """Where a queue last began."""
 
-    #: The first run with messages of it, and the index of the first one there.
+    #: The first run with messages of this life, and the index of its first message.
     run: int = 0
     index: int = 0
-    #: The offset of the end before it, where that is in no run yet.
+    #: The offset of the queue's end before this life, if that is in no run yet.
     end: int = -1
 
 
 class QueueIndex:
-    """What the queues of a topic have, as of the last state it was shown. One thread at a time."""
+    """The index of a topic's queues at the last state it followed; for one thread at a time."""
 
     def __init__(self, log: CommitLog, reader: ChunkReader) -> None:
         self._log = log
         self._reader = reader
-        #: The runs from the start of the topic up to the first records that are in none.
+        #: The runs from the start of the topic up to the first records that are in no run.
         self.runs: list[RunIndex] = []
-        #: What comes behind them.
+        #: The messages behind these runs.
         self.loose = Parts()
-        #: The ends of queues there.
+        #: The ends of queues behind these runs.
         self.ends = Parts()
-        #: Which runs have queues that begin anew, the newest first.
+        #: The numbers of runs with queues that begin anew, the newest first.
         self._anew: list[int] = []
-        #: The first offset that is kept.
+        #: The first offset that was not trimmed.
         self._first = 0
         self._topic = ""
         self._layout_lsn = -1
 
     @property
     def end(self) -> int:
-        """The offset up to which everything is known."""
+        """The offset up to which the index goes."""
         return self.loose.end
 
     def follow(self, topic: Topic) -> None:
-        """Know what is visible now."""
+        """Bring the index up to a topic's current state."""
         part = topic.partition(PARTITION)
         if part.layout_lsn != self._layout_lsn:
             self._follow_runs(topic)
@@ -108,38 +108,38 @@ class QueueIndex:
         self.ends.drop_before(behind)
 
     def _behind(self, topic: Topic, end: int) -> Iterator[Slice]:
-        """What is not known yet."""
+        """The records behind the index, up to `end`."""
         return readable(self._log, self._reader, topic, (self.end, end))
 
     def first(self, name: bytes) -> int:
-        """The index of the first message that a queue has: those before it were given up."""
+        """The index of a queue's first message; earlier ones were trimmed."""
         return self._life(name, self.end).index
 
     def began(self, name: bytes) -> int:
-        """The offset from which on a queue has what it has; 0 when that is all there ever was."""
+        """The offset from which on a queue has its messages; 0 if it never ended or was trimmed."""
         life = self._life(name, self.end)
         return self.runs[life.run].place.base_offset if life.index else life.end + 1
 
     def span(self, name: bytes) -> tuple[int, int]:
-        """The index of the first message that a queue has, and the one behind the last."""
+        """The index of a queue's first message, and the index behind its last."""
         life = self._life(name, self.end)
         return life.index, self._count_of(name, life, self.end)
 
     def index_at(self, name: bytes, offset: int) -> int:
-        """The index of the message of a queue that stands at an offset.
+        """The index of a queue's message at an offset.
 
-        NotFoundError when it was dropped, as its queue ended since; OffsetOutOfRangeError when it
-        was trimmed.
+        NotFoundError when the message was dropped because its queue ended since,
+        OffsetOutOfRangeError when it was trimmed.
         """
         self._check(offset, [(name, offset)])
         return self._count(name, offset)
 
     def _count(self, name: bytes, before: int) -> int:
-        """The index that a message of a queue at an offset has."""
+        """The index that a queue's message at offset `before` has."""
         return self._count_of(name, self._life(name, before), before)
 
     def index_from(self, name: bytes, offset: int) -> int:
-        """The index of the first message that a queue has now at an offset or behind it."""
+        """The index of a queue's first current message at or after an offset."""
         return self._count_of(name, self._life(name, self.end), offset)
 
     def _count_of(self, name: bytes, life: _Life, before: int) -> int:
@@ -148,7 +148,7 @@ class QueueIndex:
         return life.index + in_runs + max(loose, 0)
 
     def _life(self, name: bytes, before: int) -> _Life:
-        """The life of a queue that an offset falls into."""
+        """The life of a queue at offset `before`."""
         end = self.ends.last(name, before)
         if end >= 0:
             return _Life(len(self.runs), 0, end)
@@ -160,11 +160,11 @@ class QueueIndex:
         return _Life()
 
     def _dead(self, name: bytes, life: _Life) -> int:
-        """How many messages in no run yet are of an earlier life."""
+        """The number of messages in no run yet that belong to an earlier life."""
         return self.loose.count(name, life.end) if life.end >= 0 else 0
 
     def _check(self, offset: int, messages: Iterable[tuple[bytes, int]]) -> None:
-        """Its error unless messages from an offset on are there still."""
+        """Raise the errors of `index_at` for messages that were trimmed or dropped."""
         if offset < self._first:
             raise OffsetOutOfRangeError(
                 f"the messages from offset {offset} of {self._topic} on were stored, and trimmed "
@@ -189,9 +189,9 @@ class QueueIndex:
                         )
 
     def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], Numbers]:
-        """Where the messages of a queue from an index on stand: rows of runs, then offsets.
+        """The places of a queue's messages from an index on: rows of runs, then offsets.
 
-        None are below the first that it has.
+        The index must not be below the queue's first.
         """
         life = self._life(name, self.end)
         found, index, end = [], life.index, first + most
@@ -209,7 +209,7 @@ class QueueIndex:
         )
 
     def indexes(self, keys: pa.Array, first: int) -> Numbers:
-        """The index of each of many messages that stand one behind the other from an offset on."""
+        """The index of each message of consecutive records from offset `first` on."""
         table, order = grouped(keys)
         offsets = first + order[table.starts[:-1]]
         self._check(first, zip(table.names.to_pylist(), offsets.tolist(), strict=True))
@@ -220,7 +220,7 @@ class QueueIndex:
         return indexes
 
     def names(self) -> pa.ChunkedArray:
-        """The names of all queues, in the order of their bytes, in pieces of some GiB."""
+        """The names of all queues, sorted by their bytes, in pieces of up to some GiB."""
         names = [*self.loose.names(), *(each for run in self.runs for each in run.names())]
         pieces = _ascending(pa.chunked_array(names, pa.binary()))
         if self._anew or len(self.ends):
@@ -228,11 +228,11 @@ class QueueIndex:
         return pa.chunked_array(pieces, pa.binary())
 
     def _kept(self, names: pa.Array) -> pa.Array:
-        """Those of the queues that have messages; the names ascend."""
+        """The queues that have messages; the names must ascend."""
         return names.filter(number_column(self._counts(names, self.end) > self._firsts(names)))
 
     def _firsts(self, names: pa.Array) -> Numbers:
-        """The index of the first message that each queue has; the names ascend."""
+        """The index of each queue's first message; the names must ascend."""
         found = np.zeros(len(names), np.int64)
         for number in reversed(self._anew):
             anew = self.runs[number].beginnings_of(names)
@@ -242,7 +242,7 @@ class QueueIndex:
         return found
 
     def _counts(self, names: pa.Array, before: int) -> Numbers:
-        """The index that a message at an offset has of each queue; the names ascend."""
+        """The index that each queue's message at offset `before` has; the names must ascend."""
         found = counts_in(self.runs, names, before)
         loose = self.loose.counts(names, before)
         if len(self.ends):
@@ -253,7 +253,7 @@ class QueueIndex:
 
 
 def _ascending(names: pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Each name once, in the order of their bytes, as many as one column can have at a time."""
+    """The distinct names, sorted by their bytes, in pieces that fit into a column."""
     once = pc.unique(names.cast(pa.large_binary()))
     order = pc.sort_indices(once)
     behind = np.cumsum(numbers_of(pc.binary_length(once))[numbers_of(order)])
@@ -263,7 +263,7 @@ def _ascending(names: pa.ChunkedArray) -> Iterator[pa.Array]:
 
 
 def run_places(topic: Topic) -> list[Place]:
-    """The runs from the start of a topic up to the first records that are in none."""
+    """The runs from the start of a topic up to the first records that are in no run."""
     part = topic.partition(PARTITION)
     rows = topic.index(PARTITION).rows(part.start, part.end)
     return [row.place((topic.id, PARTITION)) for row in takewhile(lambda r: r.in_run, rows)]
@@ -272,7 +272,7 @@ def run_places(topic: Topic) -> list[Place]:
 def readable(
     log: CommitLog, reader: ChunkReader, topic: Topic, span: tuple[int, int]
 ) -> Iterator[Slice]:
-    """Keys and values in [start, end); what was cut out by a repair is passed over."""
+    """Keys and values of the records in [start, end); gaps of a repair are skipped."""
     layout, (at, end) = topic.layout(TELLING), span
     while at < end:
         parts = scan(
@@ -289,7 +289,7 @@ def readable(
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    """The messages of a range of offsets, and the ends of queues: their queues and offsets."""
+    """The queues and offsets of messages, and of ends of queues, in a range of offsets."""
 
     messages: _Places
     ends: _Places
@@ -298,7 +298,7 @@ class _Arrived:
 
 
 def _sorted_at_once(slices: Iterator[Slice]) -> Iterator[_Arrived]:
-    """What slices have, as much at a time as is worth sorting."""
+    """The contents of slices, collected into portions that are sorted at once."""
     found: list[_Places] = []
     ended: list[_Places] = []
     rows = size = end = 0
@@ -328,7 +328,7 @@ def _ends(part: Slice) -> _Places:
 
 
 def messages(part: Slice) -> _Places:
-    """The queues and offsets of the records that are messages."""
+    """The queues and offsets of the messages in a slice."""
     keys, offsets, wanted = keys_of(part.batch), part.offsets(), is_message(part.batch)
     if keys is None:
         return pa.nulls(0, pa.binary()), offsets[:0]
@@ -338,7 +338,7 @@ def messages(part: Slice) -> _Places:
 
 
 def is_message(batch: pa.RecordBatch) -> Mask:
-    """Which records are messages: those with key and value."""
+    """A mask of the messages in a batch, which are records with key and value."""
     keys, values = keys_of(batch), batch.column("value")
     if keys is None:
         return np.zeros(batch.num_rows, np.bool_)

@@ -1,7 +1,7 @@
-"""Many queues at once: each part of a topic is gone through once for all that is asked for.
+"""Reading many queues at once: each part of a topic is searched once for all queues.
 
-A part is a run, or what is in none yet, where the messages of each queue stand one behind the
-other. What is looked for are ranges of its rows; a message by itself is never looked at.
+A part is a run, or the rows that are in no run yet, sorted by queue. The search finds ranges of
+rows and never handles a single message.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from kmq_storage.format.gathered import RowRanges, check_column, ranges, rearran
 from kmq_storage.format.plain_columns import number_column, numbers_of
 from kmq_storage.objects.mapping import is_readable
 
-#: So many bytes of maps are looked at twice, to be proven and to be copied; what is more than that
-#: is copied at once, and once more into its order, so that no disk reads it twice.
+#: Up to this many bytes, mapped values are read twice, to verify and to copy them. Beyond it, they
+#: are copied when they are verified, and again into their order, so that no disk reads them twice.
 _HELD_BYTES = 2 << 30
 SCHEMA = pa.schema([("queue", pa.binary()), ("index", pa.int64()), ("value", pa.binary())])
 
 
 class QueueRows(Protocol):
-    """A part of a topic in which the messages of each queue stand one behind the other."""
+    """A part of a topic in which the messages of each queue are consecutive rows."""
 
     @property
     def has_beginnings(self) -> bool:
-        """Whether queues begin anew here: what earlier parts have of these is dead."""
+        """Whether queues begin anew here, so that their messages in earlier parts are dead."""
 
     def beginnings_of(self, names: pa.Array) -> Numbers:
-        """The index of the first message here of each queue that does; -1 of others."""
+        """For each queue that begins anew here, the index of its first message; else -1."""
 
     def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
-        """The first row of each of many queues, and the one behind; the names ascend."""
+        """The first row of each queue, and the row behind its last; the names must ascend."""
 
     def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
-        """The messages in some ranges of rows, none of them empty, in pieces."""
+        """The messages in some non-empty ranges of rows, in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for: at most `most` messages of each queue, from an index of its own on.
+    """A request for at most `most` messages of each queue, each from its own first index on.
 
-    An index of -1 is the first one that the queue has.
+    An index of -1 stands for the queue's first message.
     """
 
     names: pa.Array
@@ -55,7 +55,7 @@ class Asked:
     most: int
 
     def given_up(self, parts: Sequence[QueueRows]) -> Iterator[tuple[bytes, int]]:
-        """The queues that have no such index any more, each with the index."""
+        """The queues whose first index was trimmed, with this index."""
         if not any(part.has_beginnings for part in parts):
             return
         order = self._order()
@@ -65,19 +65,19 @@ class Asked:
             yield self.names[row].as_py(), int(self.firsts[row])
 
     def _order(self) -> Numbers:
-        """The rows in the order of their names."""
+        """The numbers of the queues, sorted by name."""
         return numbers_of(pc.sort_indices(self.names)).astype(np.int64)
 
     def answer(self, parts: Sequence[QueueRows]) -> pa.RecordBatch:
-        """The messages, in the order of the names; of none that is given up."""
+        """The messages, in the order of the request; no first index may be trimmed."""
         order = self._order()
         firsts, ranges_of, found = self._found(parts, order)
-        given = np.empty_like(order)  # where each stands among the sorted
+        given = np.empty_like(order)  # the position of each queue in the sorted order
         given[order] = np.arange(len(order))
-        # Of a queue's ranges the part decides, in whose order they are.
+        # The sort is stable, so the ranges of one queue stay in the order of the parts.
         wanted = np.argsort(order[ranges_of.queues], kind="stable")
         values = _copied(rearranged(found, ranges_of.counts, wanted))
-        found.clear()  # it may take as much memory again
+        found.clear()  # it may hold as much memory again
         per_queue = ranges_of.per_queue(len(order))[given]
         check_column(
             "names", int(per_queue @ numbers_of(pc.binary_length(self.names)).astype(np.int64))
@@ -89,7 +89,7 @@ class Asked:
     def _found(
         self, parts: Sequence[QueueRows], order: Numbers
     ) -> tuple[Numbers, _Ranges, list[RowRanges]]:
-        """The first index of each queue, the names sorted; where it has messages, and these."""
+        """For each queue, sorted by name, its first index; and the ranges found, with messages."""
         names = self.names.take(number_column(order))
         part_of, before = _lives(parts, names)
         first = np.maximum(self.firsts[order], before)
@@ -99,7 +99,7 @@ class Asked:
         held = 0
         for number, part in enumerate(parts):
             starts, ends = part.spans(names)
-            ends = np.where(part_of > number, starts, ends)  # what is dead counts not
+            ends = np.where(part_of > number, starts, ends)  # dead messages do not count
             since = np.maximum(first, before)
             count = np.maximum(np.minimum(behind, before + ends - starts) - since, 0)
             some = np.flatnonzero(count)
@@ -115,11 +115,11 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _Ranges:
-    """Ranges of messages, each of one queue in one part: few of them, however many parts are."""
+    """Ranges of messages, each of one queue in one part."""
 
-    #: The number of the queue, its name sorted.
+    #: The number of the queue, sorted by name.
     queues: Numbers
-    #: How many messages.
+    #: The number of messages.
     counts: Numbers
 
     @classmethod
@@ -128,27 +128,27 @@ class _Ranges:
 
     @classmethod
     def joined(cls, parts: Sequence[_Ranges]) -> _Ranges:
-        """Those of parts, one behind the other."""
+        """The ranges of all parts in sequence."""
         queues = np.concatenate([part.queues for part in parts])
         return cls(queues, np.concatenate([part.counts for part in parts]))
 
     def per_queue(self, queues: int) -> Numbers:
-        """The messages of each of so many queues."""
+        """The number of messages of each of so many queues."""
         found = np.zeros(queues, np.int64)
         np.add.at(found, self.queues, self.counts)
         return found
 
 
 def _copied(messages: RowRanges) -> pa.Array:
-    """The messages as a column; CorruptionError when the disk can't read them once more."""
-    # They were proven, but memory may have been needed for other things since.
+    """The messages as a column; CorruptionError when the disk can't read them again."""
+    # They were verified before, but their pages may have left the memory since.
     if not all(map(is_readable, messages.data)):
         raise CorruptionError("messages that were read can't be read any more")
     return messages.column()
 
 
 def _lives(parts: Sequence[QueueRows], names: pa.Array) -> tuple[Numbers, Numbers]:
-    """In which part each queue began for the last time, and the index of its first message."""
+    """For each queue, the part in which it last began, and the index of its first message."""
     part_of = np.zeros(len(names), np.int64)
     indexes = np.zeros(len(names), np.int64)
     for number, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""The files of a store in a bucket: a file is an object, and no name is ever written twice."""
+"""The files of a store in a bucket, where each file is an object that is written only once."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from kmq_storage.objects.lease import Lease, store_time
 from kmq_storage.objects.probe import RACES, Race, probe
 from kmq_storage.objects.read_cache import ReadCache, RemoteContents
 
-#: What a reader keeps of what it fetched, unless storage_options say otherwise.
+#: The size of a reader's cache, unless storage_options set another one.
 CACHE_BYTES = 64 * 1024 * 1024
 
-#: Folders of files that are read in parts.
+#: Folders whose files are read in parts.
 _SLICED = tuple(
     f"{folder}/" for folder in (paths.LOG_FOLDER, paths.STAGED_FOLDER, paths.SEGMENT_FOLDER)
 )
@@ -34,7 +34,7 @@ _PAUSE = 0.1
 
 
 class BucketFiles:
-    """The place of one store in a bucket."""
+    """The `Files` of one store in a bucket."""
 
     def __init__(
         self,
@@ -53,18 +53,18 @@ class BucketFiles:
         self._afresh, self._lock = 0, threading.Lock()
         self.cache = self._new_cache()
         self._environment = environment
-        #: What is raced for when a store is made here.
+        #: The races by which `bucket_facts` probes the bucket.
         self.races = races
-        #: Whether the bucket answers uploads that are to create a name: see `create`.
+        #: Whether the bucket supports conditional uploads: see `create`.
         self.conditional = True
 
     @property
     def prefix(self) -> str:
-        """Where the store is inside its bucket."""
+        """The prefix of the store inside its bucket."""
         return prefix_of(self.url)
 
     def beside(self, prefix: str) -> BucketFiles:
-        """The place of another store in the same bucket, to read only."""
+        """The files of another store in the same bucket, read-only."""
         return BucketFiles(
             self.bucket.beside(prefix),
             read_only=True,
@@ -73,7 +73,7 @@ class BucketFiles:
         )
 
     def with_origins(self, prefixes: Iterable[str]) -> BucketFiles:
-        """The same place, with the shared files of the stores at these prefixes."""
+        """These files, together with the shared files of the stores at these prefixes."""
         origins = [self.bucket.beside(prefix) for prefix in prefixes]
         files = BucketFiles(
             BranchBucket(self.bucket, origins),
@@ -87,11 +87,11 @@ class BucketFiles:
         return files
 
     def named(self, path: str) -> str:
-        """The object that stands for a file."""
+        """See `Files.named`."""
         return paths.in_bucket(path)
 
     def exists(self, path: str) -> bool:
-        """Whether the object is there."""
+        """See `Files.exists`."""
         try:
             self.bucket.modified(path)
         except FileNotFoundError:
@@ -99,46 +99,43 @@ class BucketFiles:
         return True
 
     def list(self, folder: str) -> list[str]:
-        """The bare names in a folder, sorted; none when the folder is missing."""
+        """See `Files.list`."""
         names = (found.path.removeprefix(f"{folder}/") for found in self.bucket.list(folder))
         return sorted(name for name in names if "/" not in name)
 
     def walk(self, folder: str) -> Iterator[FoundFile]:
-        """The objects below a folder, by name."""
+        """See `Files.walk`."""
         return self.bucket.list(folder)
 
     def walk_shared(self, folder: str) -> Iterator[FoundFile]:
-        """The files of other stores that are read here, too."""
+        """See `Files.walk_shared`."""
         origins = self.bucket.origins if isinstance(self.bucket, BranchBucket) else ()
         return chain.from_iterable(bucket.list(folder) for bucket in origins)
 
     def now(self) -> int:
-        """The time by the clock of the store, UTC microseconds: an object is written for it."""
+        """See `Files.now`; the date of a new object tells."""
         return store_time(self.bucket, paths.CLOCK_FOLDER, self._environment)
 
     def read(self, path: str) -> bytes:
-        """A whole small object, as it is now."""
+        """See `Files.read`; it does not use the cache."""
         whole: bytes = self.bucket.get(path).data.to_pybytes()
         return whole
 
     def map(self, path: str, first: tuple[int, int] = (0, 0)) -> pa.Buffer | RemoteContents:
-        """A file with records to slice from, fetched as it is looked at; any other one whole."""
+        """See `Files.map`; files with records are fetched in parts, others whole."""
         name = self.named(path)
         contents = self.cache.contents(name, first)
         return contents if name.startswith(_SLICED) else contents.slice()
 
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> bool:
-        """Begin to fetch parts of files (path, position, length) that will be mapped soon."""
+        """See `Files.prefetch`."""
         for path, position, length in places:
             self.cache.fetch_ahead(self.named(path), position, length)
         return True
 
     @contextmanager
     def afresh(self) -> Iterator[None]:
-        """While this lasts, nothing counts that was fetched before, by this process or another.
-
-        Who reads meanwhile does so afresh, too: what they fetch is as new.
-        """
+        """See `Files.afresh`; it holds for all threads, and also bypasses the cache folder."""
         self._forget(1)
         try:
             yield
@@ -146,12 +143,12 @@ class BucketFiles:
             self._forget(-1)
 
     def forget(self, path: str) -> bool:
-        """Have an object fetched once more: the bytes that were don't prove themselves."""
+        """See `Files.forget`."""
         self.cache.forget(self.named(path))
         return True
 
     def _forget(self, more: int) -> None:
-        """Another cache: what is on its way to the one before is for those who wait for it."""
+        """Begin with an empty cache; threads that wait for the old one still get its parts."""
         with self._lock:
             self._afresh += more
             self.cache = self._new_cache()
@@ -163,8 +160,8 @@ class BucketFiles:
     def create(self, path: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free.
 
-        Where the bucket is known to answer no such uploads, the name is looked up and written
-        then: several may do so at once, so whoever must be the only one looks again a moment later.
+        If the bucket has no conditional uploads, the name is looked up and then written. Several
+        processes may do so at once, so a caller that must be the only one looks again later.
         """
         if self.conditional:
             return self.bucket.put_if_absent(path, buffers)
@@ -174,42 +171,42 @@ class BucketFiles:
         return Put.CREATED
 
     def publish(self, path: str, buffers: Sequence[Bytes], *, sync: bool) -> bool:
-        """Create an object whole or not at all; False when the name is taken by other bytes."""
+        """See `Files.publish`; also True when the object exists with the same bytes."""
         body = joined_bytes(buffers)
         for attempt in range(_ATTEMPTS):
             if self.create(path, [body]) is Put.CREATED:
                 return True
             try:
-                return self.read(path) == body  # whoever wrote it, it says what it should
+                return self.read(path) == body  # whichever process wrote it
             except FileNotFoundError:
                 self._environment.sleep(_PAUSE * 2**attempt)
         raise OSError(f"{path} can't be created: neither there nor accepted by the store")
 
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
-        """Write an object under a name nobody else uses and nobody reads before a commit does."""
+        """See `Files.stage`."""
         self.bucket.put(path, buffers)
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> Lease:
-        """A lock among hosts: a lease that ends some seconds after its holder died."""
+        """A lock among hosts: a lease, which ends some seconds after its holder died."""
         create, read_only = self.create, self.read_only
         lease = Lease(self.bucket, path, self._environment, read_only=read_only, create=create)
         lease.seconds = seconds or lease.seconds
         return lease
 
     def foreign_file(self) -> None:
-        """None: nobody takes a prefix for a folder."""
+        """None: a prefix in a bucket is not checked for another use."""
 
     def bucket_facts(self) -> BucketFacts:
-        """What racing for names shows: whether several writers can share the bucket."""
+        """Probe by races whether several writers can share the bucket."""
         proof = probe(self.bucket, self._environment, self.races)
         self.conditional = proof.conditional
         return BucketFacts(proof.reason, proof.conditional, tuple(map(astuple, proof.races)))
 
     def remove(self, *paths: str) -> None:
-        """Delete objects; nothing happens to missing ones."""
+        """See `Files.remove`."""
         self.bucket.delete(*map(self.named, paths))
 
     def close(self) -> None:
-        """Give back connections and what was cached."""
+        """Release connections and the cache."""
         self.cache.close()
         self.bucket.close()

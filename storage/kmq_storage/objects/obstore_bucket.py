@@ -1,7 +1,7 @@
-"""Buckets of S3, Google and Azure through obstore: the extra `cloud`.
+"""Buckets of S3, Google and Azure through obstore (the extra `cloud`).
 
-The conditional PUT has a client of its own that never retries: a hidden retry of a PUT whose
-answer was lost would report our own object as somebody else's.
+Conditional PUTs use a separate client that never retries: a hidden retry of a PUT whose answer was
+lost would report our own object as another writer's.
 """
 
 from __future__ import annotations
@@ -44,29 +44,30 @@ from kmq_storage.objects.storage_options import (
 
 SCHEMES = ("s3", "gs", "az")
 
-#: A request that takes longer has an unknown outcome.
+#: A request that takes longer than this has an unknown outcome.
 _TIMEOUT = timedelta(seconds=30)
-#: Reading again is harmless; a server that is down for longer is an error to the caller.
+#: Reads are retried; a server that is down for longer is an error for the caller.
 _READ_RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=20)}
 _MULTIPART_BYTES = 16 * 1024 * 1024
-#: What obstore says where Google's server knows no such upload; elsewhere: FileNotFoundError.
+#: obstore's message when Google's server does not know the upload; other servers' errors become
+#: FileNotFoundError.
 _NO_SUCH_UPLOAD = "404 Not Found"
-#: How often what is uploaded in parts is begun.
+#: How often an upload in parts is tried.
 _UPLOADS = 3
-#: What obstore says where a range was not answered by these bytes: there are none from there on (an
-#: empty object, perhaps), the server sent the whole object, or another range.
+#: obstore's messages when a server did not answer with the requested range: the object ends before
+#: it (or is empty), or the server sent the whole object or another range.
 _NO_SUCH_RANGE = (
-    "416 Range Not Satisfiable",  # the number alone stands in names, ports and durations as well
+    "416 Range Not Satisfiable",  # the number alone may be in names, ports and durations, too
     "Wanted range",
     "non-partial response",
     "Requested ",
 )
 
-#: Whom clients ask for credentials that stand nowhere: the cloud's machine that they may run on.
+#: Where clients ask for credentials when none are given: the cloud's service for its machines.
 _LAST_ASKED = "://169.254.169.254/"
 
-#: The process that opened a bucket first: in those that were forked from it no client of obstore's
-#: answers any more, as its threads are not there.
+#: The process that opened a bucket first. In processes forked from it, obstore's clients hang, as
+#: their threads do not exist there.
 _FIRST_USER: dict[str, int] = {}
 
 T = TypeVar("T")
@@ -102,7 +103,7 @@ def open_obstore(url: str, options: Mapping[str, Any]) -> ObstoreBucket:
 
 
 def client_of(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options under obstore's names, and what its HTTP client is told."""
+    """Options under obstore's names, and the options of its HTTP client."""
     given = with_client_options(obstore_options(options))
     check_client(given)
     client = dict(given.pop("client_options", {}))
@@ -121,7 +122,7 @@ def _endpoint(options: Mapping[str, Any]) -> str:
 
 
 class ObstoreBucket:
-    """A prefix of a bucket: `reading` retries, `creating` never does."""
+    """A prefix of a bucket; its client `reading` retries, and `creating` never does."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class ObstoreBucket:
         return f"ObstoreBucket({self.url!r})"
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
-        """An object from a byte on, at most `length` bytes; less where it ends before."""
+        """See `Bucket.get`."""
         return self._call(name, lambda: self._get(name, start, length))
 
     def _get(self, name: str, start: int, length: int | None) -> Fetched:
@@ -155,28 +156,29 @@ class ObstoreBucket:
         return Fetched(_bytes_of(found), int(found.meta["size"]))
 
     def modified(self, name: str) -> int:
-        """When an object was written, UTC microseconds by the store's own clock."""
+        """See `Bucket.modified`."""
         return to_microseconds(self._call(name, lambda: self._reading.head(name))["last_modified"])
 
     def put(self, name: str, buffers: Iterable[Bytes]) -> None:
-        """Write an object, whatever was there; only for names that one writer has alone."""
+        """See `Bucket.put`."""
         views = views_of(buffers)
         first, is_all = head_of(views, _MULTIPART_BYTES)
         if is_all:
             body = b"".join(first)
             self._call(name, lambda: self._reading.put(name, body, use_multipart=False))
         else:
-            # obstore takes what it uploads inside its own loop, where nobody may call it: what is
-            # uploaded may itself be read from a bucket, so it is put together before.
+            # obstore takes the bytes inside its own event loop, where it must not be called again.
+            # As the buffers may be read from a bucket, too, they are collected in a file first.
             with TemporaryFile() as file:
                 for view in chain(first, views):
                     file.write(view)
                 self._call(name, partial(self._upload, name, file))
 
     def _upload(self, name: str, file: IO[bytes]) -> None:
-        """Upload in parts, and anew where the server knows nothing of the upload any more.
+        """Upload in parts, and try again when the server no longer knows the upload.
 
-        It has ended it when an answer was lost, and takes another one as well.
+        This happens when the upload was completed and the answer was lost. Uploading once more does
+        no harm.
         """
         for attempt in range(1, _UPLOADS + 1):
             file.seek(0)
@@ -189,39 +191,39 @@ class ObstoreBucket:
                     raise
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
-        """Create an object if its name is free; never retried by a layer below."""
+        """See `Bucket.put_if_absent`."""
         body = _body(buffers)
         create = partial(self._creating.put, name, body, mode="create", use_multipart=False)
         return put_outcome(lambda: self._call(name, create))
 
     def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
-        """The objects below a folder by name, those behind `after` if it is given."""
+        """See `Bucket.list`."""
         pages = self._call(folder, lambda: iter(self._reading.list(folder, offset=after or None)))
         while True:
             page = self._call(folder, lambda: next(pages, None))
             if page is None:
                 return
             for entry in page:
-                if entry["path"] > after:  # some servers begin where they like
+                if entry["path"] > after:  # some servers ignore the offset
                     modified = to_microseconds(entry["last_modified"])
                     yield FoundFile(entry["path"], entry["size"], modified)
 
     def delete(self, *names: str) -> None:
-        """Delete objects; nothing happens to missing ones. S3 takes a thousand by one request."""
+        """See `Bucket.delete`; S3 deletes a thousand objects with one request."""
         if not names:
             return
         try:
             self._call(names[0], lambda: self._reading.delete(names))
-        except FileNotFoundError:  # some servers stop there
+        except FileNotFoundError:  # some servers stop at a missing object
             for name in names if len(names) > 1 else ():
                 self.delete(name)
 
     def beside(self, prefix: str) -> ObstoreBucket:
-        """The same bucket at another prefix."""
+        """See `Bucket.beside`."""
         return self._opened(url_beside(self.url, prefix))
 
     def close(self) -> None:
-        """Connections are given back when the last handle goes."""
+        """Do nothing: connections are released with the last reference."""
 
     def _call(self, name: str, request: Callable[[], T]) -> T:
         check_process(self.url, self._process)
@@ -233,7 +235,7 @@ class ObstoreBucket:
             self._translate(name, error)
 
     def _translate(self, name: str, error: Exception) -> NoReturn:
-        """Raise the OSError that stands for an error of obstore, without what it must not show."""
+        """Raise the OSError for an error of obstore, without secrets in its text."""
         from obstore import exceptions
 
         text = without_secrets(str(error), self._secrets)
@@ -255,7 +257,7 @@ def _range(start: int, length: int | None) -> Any:
 
 
 def _part_of_whole(found: Any, start: int, length: int | None) -> Fetched:
-    """What was asked for of an object that had to be fetched whole; the rest is not kept."""
+    """The requested part of an object that had to be fetched whole; the rest is freed."""
     data = _bytes_of(found)
     first = min(start, data.size)
     rest = data.size - first

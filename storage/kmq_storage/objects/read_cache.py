@@ -1,8 +1,8 @@
-"""What was fetched from a bucket and may be wanted again, up to a number of bytes.
+"""A cache of parts of objects, up to a number of bytes.
 
-Objects of a store never change, so what is here stays right, unless the server sent something else
-when it was fetched: whoever finds that out has it forgotten. It is in memory and, if there is a
-folder for it, on a disk that processes share.
+Objects of a store never change, so cached parts stay valid. If the server sent wrong bytes, the
+reader that finds out drops them from the cache. Parts are in memory and, if there is a cache
+folder, on a disk that processes share.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ import pyarrow as pa
 from kmq_storage.objects.bucket import Bucket, Fetched
 from kmq_storage.objects.cache_folder import CacheFolder, Part
 
-#: The first bytes of an object are fetched at once: small objects then need one request.
+#: This many first bytes of an object are fetched at once, so that small objects need one request.
 HEAD_BYTES = 1024 * 1024
 
-#: Requests on their way ahead of a reader.
+#: How many parts are fetched ahead of a reader in parallel.
 _THREADS = 16
-#: What waits for its readers takes at most this share of the bytes that are kept.
+#: The most of the cache that parts fetched ahead may take before they are used.
 _WAITING_SHARE = 0.75
-#: Who did not come for a part while so many others were asked for does not come any more.
+#: After this many requests for other parts, a part that was fetched ahead counts as abandoned.
 _LEFT_AFTER = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A part that was fetched ahead, or is on its way, and was not asked for yet."""
+    """A part that is, or was, fetched ahead and was not used yet."""
 
     length: int
-    #: How many parts had been asked for when it was sent for.
+    #: The number of requests before it was fetched.
     asked: int
 
 
 class ReadCache:
     """Parts of objects by (name, start, length).
 
-    Those used longest ago go first. What was fetched ahead goes last until it is used: its reader
-    comes for it soon, and must not find that what it needs no more was kept instead.
+    The parts used longest ago are dropped first. Parts that were fetched ahead are dropped last
+    until they are used, since their reader needs them soon.
     """
 
     def __init__(self, bucket: Bucket, max_bytes: int, folder: CacheFolder | None) -> None:
         self._bucket = bucket
         self._max_bytes = max_bytes
-        #: Where more is kept, and longer.
+        #: A larger cache on a disk.
         self._folder = folder
         self._parts: OrderedDict[Part, Fetched] = OrderedDict()
-        #: Objects of which the folder may have other bytes than the bucket.
+        #: Objects whose bytes in the folder may be wrong.
         self._doubted: set[str] = set()
-        #: What is kept now.
+        #: The bytes of all cached parts.
         self.held_bytes = 0
         self._coming: dict[Part, Future[Fetched]] = {}
         self._waiting: OrderedDict[Part, _Waiting] = OrderedDict()
@@ -64,7 +64,7 @@ class ReadCache:
         self._lock = threading.Lock()
 
     def contents(self, name: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
-        """An object to slice from, of which these bytes (start, length) are looked at first."""
+        """An object to slice from; its bytes `first` (start, length) are fetched at once."""
         part = _part_with(name, *first)
         found = self._part(part)
         if found.size == found.data.size:
@@ -72,7 +72,7 @@ class ReadCache:
         return RemoteContents(self, name, found.size, (part[1], found.data))
 
     def part(self, name: str, start: int, length: int) -> pa.Buffer:
-        """Some bytes of an object; fewer where it ends before."""
+        """Some bytes of an object; fewer at its end."""
         part = _part_with(name, start, length)
         return _cut(self._part(part).data, start - part[1], length)
 
@@ -105,7 +105,7 @@ class ReadCache:
                     self._wait_no_more(part)
 
     def add(self, part: Part, fetched: Fetched) -> None:
-        """Keep what was fetched, and forget what is needed least."""
+        """Add a fetched part, and drop the parts needed least if there are too many bytes."""
         if fetched.data.size > self._max_bytes:
             return
         with self._lock:
@@ -118,7 +118,7 @@ class ReadCache:
                 self._forget_one()
 
     def _forget_one(self) -> None:
-        """Forget what was used longest ago, of what nobody waits for if there is such a part."""
+        """Drop the part used longest ago, but an unused one that was fetched ahead only at last."""
         oldest = next((part for part in self._parts if part not in self._waiting), None)
         oldest = oldest or next(iter(self._parts))
         self._wait_no_more(oldest)
@@ -136,12 +136,12 @@ class ReadCache:
             self._waiting_bytes -= waiting.length
 
     def add_whole(self, name: str, data: pa.Buffer) -> None:
-        """Keep a small object that somebody read or wrote whole."""
+        """Add a small object that was read or written whole."""
         if data.size <= HEAD_BYTES:
             self.add((name, 0, HEAD_BYTES), Fetched(data, data.size))
 
     def forget(self, name: str) -> None:
-        """Fetch an object from the bucket from now on, whatever is kept of it."""
+        """Drop all cached parts of an object, and don't use the folder for it any more."""
         with self._lock:
             self._doubted.add(name)
             for part in [each for each in self._parts if each[0] == name]:
@@ -149,7 +149,7 @@ class ReadCache:
                 self.held_bytes -= self._parts.pop(part).data.size
 
     def fetch_ahead(self, name: str, start: int, length: int) -> None:
-        """Begin to fetch what will be asked for soon, if it can be kept until then."""
+        """Begin to fetch bytes that will be used soon, if there is room to keep them until then."""
         part = _part_with(name, start, length)
         with self._lock:
             if part in self._parts or part in self._coming or len(self._coming) >= 2 * _THREADS:
@@ -162,7 +162,7 @@ class ReadCache:
             self._coming[part] = self._pool.submit(self._fetch, part)
 
     def _has_room(self, length: int) -> bool:
-        """Whether so many bytes may wait for their reader; forgets those whose reader went away."""
+        """Whether there is room for unused parts; abandoned ones are no longer protected."""
         while self._waiting_bytes + length > _WAITING_SHARE * self._max_bytes:
             oldest = next(iter(self._waiting), None)
             if oldest is None or self._asked - self._waiting[oldest].asked < _LEFT_AFTER:
@@ -171,7 +171,7 @@ class ReadCache:
         return True
 
     def close(self) -> None:
-        """Forget everything, and stop fetching."""
+        """Drop all parts, and stop fetching."""
         with self._lock:
             pool, self._pool = self._pool, None
             self._parts.clear()
@@ -182,29 +182,29 @@ class ReadCache:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-#: Where some bytes of an object begin, and they themselves.
+#: The start of some bytes of an object, and the bytes.
 Known = tuple[int, pa.Buffer]
 
 
 class RemoteContents:
-    """An object to slice from like a buffer; only what is looked at is fetched."""
+    """An object to slice from like a buffer; only bytes that are used are fetched."""
 
     def __init__(self, cache: ReadCache, name: str, size: int, first: Known) -> None:
         self._cache = cache
         self._name = name
         self.size = size
-        #: What was fetched to know the size, until somebody looked: it may be too much to be kept.
+        #: The bytes that were fetched first, until the first use: they may not fit into the cache.
         self._first: Known | None = first
 
     def slice(self, start: int = 0, length: int | None = None) -> pa.Buffer:
-        """The bytes from a position on."""
+        """The bytes from a position on, at most `length`."""
         rest = self.size - start if length is None else min(length, self.size - start)
         return self._part(start, max(rest, 0))
 
     def parts(self, start: int, length: int, runs: Sequence[tuple[int, int]]) -> pa.Buffer:
         """The bytes from a position on, of which only some runs (start, end) are fetched.
 
-        What stands between them takes no memory and means nothing.
+        Bytes between them are undefined, and take no memory.
         """
         if runs == [(0, length)]:
             return self.slice(start, length)
@@ -223,13 +223,13 @@ class RemoteContents:
         return self._cache.part(self._name, start, length)
 
     def to_pybytes(self) -> bytes:
-        """All bytes."""
+        """All bytes of the object."""
         whole: bytes = self.slice().to_pybytes()
         return whole
 
 
 def _part_with(name: str, start: int, length: int) -> Part:
-    """The part that is fetched for some bytes of an object."""
+    """The part to fetch for some bytes of an object."""
     if start + length <= HEAD_BYTES:
         return name, 0, HEAD_BYTES
     return name, start, length
