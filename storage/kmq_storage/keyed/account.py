@@ -1,6 +1,7 @@
-"""What a group has done with the messages of one keyed queue. Pure: instants are UTC microseconds.
+"""A group's account of one keyed queue: which messages were delivered and which are done.
 
-Messages are named by their offsets: no later life of a queue has them again.
+All of it is pure, with times in UTC microseconds. Messages are named by their offsets, which are
+never used again in a later life of the queue.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-#: Messages of one queue that may be under way at a time.
+#: The most messages of one queue that may be under way at a time.
 UNDER_WAY_MAX = 1_000
 _HEAD = struct.Struct("<16sq")
 _ROW = struct.Struct("<qqI?xxx")
@@ -18,25 +19,25 @@ _ROW = struct.Struct("<qqI?xxx")
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A message that was handed out and is not done."""
+    """A message that was delivered and is not done."""
 
     offset: int
-    #: When it may be had again.
+    #: When it can be delivered again.
     at: int
-    #: How often it was handed out.
+    #: The number of its deliveries.
     count: int
-    #: Whether somebody holds it until then; else it waits to be tried again.
+    #: Whether a receiver holds it until `at`; otherwise it waits for a retry.
     is_held: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a group has done of one queue of a topic."""
+    """A group's account of one queue of a topic."""
 
     topic_id: bytes
-    #: From this offset on nobody had a message.
+    #: From this offset on, no message was delivered.
     next: int = 0
-    #: What is not done below, by offset.
+    #: The messages below it that are not done, by offset.
     under_way: tuple[UnderWay, ...] = ()
 
     def to_bytes(self) -> bytes:
@@ -48,31 +49,31 @@ class Account:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Account:
-        """The account of a binary form."""
+        """The account from its binary form."""
         topic_id, behind = _HEAD.unpack_from(data)
         rows = (UnderWay(*row) for row in _ROW.iter_unpack(data[_HEAD.size :]))
         return cls(topic_id, behind, tuple(rows))
 
     @property
     def room(self) -> int:
-        """How many messages more may be handed out for the first time."""
+        """How many more messages may be delivered for the first time."""
         return UNDER_WAY_MAX - len(self.under_way)
 
     @property
     def offsets(self) -> list[int]:
-        """Those of the messages under way."""
+        """The offsets of the messages under way."""
         return [each.offset for each in self.under_way]
 
     def free(self, now: int) -> list[int]:
-        """The offsets of messages that may be had once more, the oldest first."""
+        """The offsets of messages that can be delivered again, the oldest first."""
         return [each.offset for each in self.under_way if each.at <= now]
 
     def due(self, now: int) -> float:
-        """Seconds until a message comes back by itself."""
+        """Seconds until a message can be delivered again."""
         return min(((each.at - now) / 1e6 for each in self.under_way), default=math.inf)
 
     def handed_out(self, offsets: Iterable[int], until: int) -> Account:
-        """These are held until then, some of them once more."""
+        """The account after these messages were delivered, to be held until a time."""
         known = {each.offset: each for each in self.under_way}
         for offset in offsets:
             count = known[offset].count if offset in known else 0
@@ -81,14 +82,14 @@ class Account:
         return replace(self, next=behind, under_way=_sorted(known.values()))
 
     def without(self, offsets: Iterable[int]) -> Account:
-        """These are done."""
+        """The account after these messages were finished."""
         gone = set(offsets)
         return replace(
             self, under_way=tuple(each for each in self.under_way if each.offset not in gone)
         )
 
     def moved(self, offset: int, at: int, *, is_held: bool) -> Account:
-        """This one may be had at another time."""
+        """The account with another time for one message."""
         return replace(
             self,
             under_way=tuple(
@@ -98,7 +99,7 @@ class Account:
         )
 
     def holds(self, offset: int, count: int, now: int) -> bool:
-        """Whether a message is held by the delivery of this number still."""
+        """Whether the delivery with this number still holds a message."""
         held = [each for each in self.under_way if each.offset == offset and each.is_held]
         return any(each.count == count and each.at > now for each in held)
 

@@ -1,7 +1,7 @@
-"""Telling who reads a queue of messages that are lost: none is passed over in silence.
+"""Reporting lost messages to the readers of queues, so that none is skipped silently.
 
-A recorded gap says no more than which offsets were lost, so messages of any queue may have stood
-there. Nobody seeks behind it in a queue, so its reader is told once, and the next call goes on.
+A gap only tells which offsets were lost, so any queue may have had messages there. A reader of a
+queue can't seek behind a gap. So it gets an error once, and its next call goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 class Losses:
-    """Which queues of a topic were told of its gaps. One thread at a time."""
+    """The queues of a topic whose readers were told of its gaps; for one thread at a time."""
 
     def __init__(self) -> None:
         self._gaps: set[int] = set()
@@ -30,9 +30,9 @@ class Losses:
     def check(
         self, index: QueueIndex, topic: Topic, asked: Iterable[tuple[bytes, int]], most: int
     ) -> None:
-        """DataLossError, the first time, where a gap is among these messages, or before them.
+        """DataLossError, once per queue, when a gap is among these messages or just before them.
 
-        So is one behind the last message of a queue that has fewer than were asked for.
+        If a queue has fewer messages than `most`, a gap behind its last message counts, too.
         """
         if most and topic.index(PARTITION).gaps:
             self._tell(
@@ -40,7 +40,7 @@ class Losses:
             )
 
     def check_between(self, topic: Topic, queue: bytes, low: int, high: int) -> None:
-        """The same where a gap is between two offsets."""
+        """As `check`, for a gap between two offsets."""
         if topic.index(PARTITION).gaps:
             self._tell(topic, [(queue, (low, high))])
 
@@ -61,7 +61,7 @@ class Losses:
 
 
 def _span(index: QueueIndex, topic: Topic, queue: bytes, first: int, most: int) -> tuple[int, int]:
-    """From the message before an index on up to the last one of those that are asked for."""
+    """The offsets from the message before index `first` up to the last one wanted."""
     start, behind = index.span(queue)
     first = min(max(first, start), behind)
     before = int(first > start)

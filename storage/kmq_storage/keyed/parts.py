@@ -1,4 +1,4 @@
-"""Which offsets each queue has in a range of offsets of a keyed topic."""
+"""The offsets of each queue's messages in ranges of offsets that are in no run yet."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pyarrow as pa
 from kmq_storage.arrays import Numbers
 from kmq_storage.format.queue_table import QueueTable, grouped, merged
 
-#: So many neighbours of about the same size are put together: each row is moved once per
-#: factor of this, and a look-up meets fewer than so many parts of a size.
+#: This many neighbours of about the same size are joined. So each row is moved once per factor of
+#: this, and a lookup meets fewer than this many parts of a size.
 _FAN = 8
-#: Bytes of names that are put together at most: one column has less than 2 GiB.
+#: The most bytes of names in a joined part, since a column has less than 2 GiB.
 _NAMES_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The messages of a range of offsets by queue; the offsets of each queue ascend."""
+    """The messages of a range of offsets, sorted by queue and then by offset."""
 
     table: QueueTable
     #: The offset of each row of the table.
@@ -29,7 +29,7 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """How many messages there are."""
+        """The number of messages."""
         return len(self.offsets)
 
     def offsets_of(self, name: bytes) -> Numbers:
@@ -38,12 +38,12 @@ class Part:
         return self.offsets[first:behind]
 
     def since(self, offset: int) -> Part:
-        """The messages at an offset and behind it."""
+        """The part with only the messages at or after an offset."""
         kept = self.offsets >= offset
         return Part(self.table.only(kept), self.offsets[kept])
 
     def counts(self, names: pa.Array, before: int | Numbers) -> Numbers:
-        """How many messages below an offset, or each below its own, these queues have here."""
+        """The number of each queue's messages here below an offset, which may differ by queue."""
         limit = before
         if not isinstance(before, int):
             places = self.table.places_of(names)
@@ -56,7 +56,7 @@ class Part:
         return counted
 
     def newest(self, names: pa.Array, before: int) -> Numbers:
-        """The last offset below another one that each of these queues has here; -1 for none."""
+        """Each queue's last offset here below `before`; -1 if it has none."""
         first, _ = self.table.spans(names)
         counts = self.counts(names, before)
         return np.where(counts > 0, self.offsets[first + counts - 1], -1)
@@ -69,7 +69,7 @@ def part_of(keys: pa.Array, offsets: Numbers) -> Part:
 
 
 def with_part(parts: Sequence[Part], newest: Part) -> list[Part]:
-    """The parts with one more, neighbours of about the same size put together."""
+    """The parts with one more; neighbours of about the same size are joined."""
     grown = [*parts, newest]
     while len(alike := _newest_alike(grown)) >= _FAN:
         grown[-len(alike) :] = [_joined(alike)]
@@ -77,7 +77,7 @@ def with_part(parts: Sequence[Part], newest: Part) -> list[Part]:
 
 
 def _newest_alike(parts: Sequence[Part]) -> list[Part]:
-    """The newest parts that are not much larger than the last one, and fit into one."""
+    """The newest parts that are not much larger than the last one, and fit into one part."""
     most, left = parts[-1].rows * _FAN, _NAMES_BYTES
     first = len(parts)
     while first > 0 and parts[first - 1].rows < most:
@@ -94,27 +94,27 @@ def _joined(parts: Sequence[Part]) -> Part:
 
 
 class Parts:
-    """All parts of a topic, which follow each other."""
+    """Consecutive parts of a topic."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
-        #: The offset behind the last one that is here.
+        #: The offset behind the last part.
         self.end = 0
 
     def add(self, keys: pa.Array, offsets: Numbers, end: int) -> None:
-        """The messages of the offsets from the end on, up to the next end."""
+        """Add the messages of offsets from the current end up to a new `end`."""
         if len(keys):
             self._parts = with_part(self._parts, part_of(keys, offsets))
         self.end = end
 
     def drop_before(self, offset: int) -> None:
-        """Forget the messages below an offset."""
+        """Drop the messages below an offset."""
         found = (part.since(offset) for part in self._parts)
         self._parts = [part for part in found if part.rows]
         self.end = max(self.end, offset)
 
     def offsets(self, name: bytes, first: int, most: int) -> Numbers:
-        """The offsets of a queue's messages from an index on, at most so many."""
+        """The offsets of a queue's messages from its message number `first` on, at most `most`."""
         found = [part.offsets_of(name) for part in self._parts]
         bounds = list(accumulate(map(len, found), initial=0))
         wanted = [
@@ -124,19 +124,19 @@ class Parts:
         return np.concatenate([np.zeros(0, np.int64), *wanted])
 
     def count(self, name: bytes, before: int) -> int:
-        """How many messages of a queue come before an offset."""
+        """The number of a queue's messages below an offset."""
         found = (part.offsets_of(name) for part in self._parts)
         return sum(int(offsets.searchsorted(before)) for offsets in found)
 
     def counts(self, names: pa.Array, before: int | Numbers) -> Numbers:
-        """How many messages below an offset, or each below its own, these queues have."""
+        """The number of each queue's messages below an offset, which may differ by queue."""
         found = np.zeros(len(names), np.int64)
         for part in self._parts:
             found += part.counts(names, before)
         return found
 
     def last(self, name: bytes, before: int) -> int:
-        """The last offset below another one that a queue has; -1 for none."""
+        """A queue's last offset below `before`; -1 if it has none."""
         for part in reversed(self._parts):
             offsets = part.offsets_of(name)
             count = int(offsets.searchsorted(before))
@@ -145,7 +145,7 @@ class Parts:
         return -1
 
     def lasts(self, names: pa.Array, before: int) -> Numbers:
-        """The same of many queues."""
+        """As `last`, for many queues."""
         found = np.full(len(names), -1)
         for part in self._parts:
             found = np.maximum(found, part.newest(names, before))
@@ -158,5 +158,5 @@ class Parts:
         return iter(self._parts)
 
     def names(self) -> list[pa.Array]:
-        """The names of all queues, some of them several times."""
+        """The names of all queues, with repetitions."""
         return [part.table.names for part in self._parts]

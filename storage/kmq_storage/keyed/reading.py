@@ -1,4 +1,4 @@
-"""Reading keyed queues: an index that follows the topic, and the messages it points at."""
+"""Reading keyed queues: an index that follows the topic, and the messages that it points at."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from kmq_storage.objects.fork import reopen_in_child
 _Found = TypeVar("_Found")
 
 _READ = frozenset({"value"})
-#: More than a queue can have; an index behind as many still is a number of 64 bits.
+#: More messages than a queue can have, small enough that sums with an index fit into 64 bits.
 _MESSAGES = 1 << 48
-#: Record batches that stay at hand: the messages of a queue may stand in as many.
+#: How many record batches are cached, as the messages of one queue may be in many.
 _BATCHES_KEPT = 64
 
 
@@ -50,7 +50,7 @@ class Message:
 
 
 class QueueReader:
-    """The queues of one keyed topic, as of its last visible commit. Safe for any threads."""
+    """Reads the queues of one keyed topic at its last visible commit; safe for any threads."""
 
     def __init__(self, log: CommitLog, name: str) -> None:
         self._log = log
@@ -68,30 +68,33 @@ class QueueReader:
         self._state: StoreState | None = None
 
     def after_fork_in_child(self) -> None:
-        """Another thread of the parent may have been at it."""
+        """Begin anew, since another thread of the parent may have been reading."""
         self._start()
 
     def size(self, queue: bytes) -> int:
-        """How many messages a queue has; 0 for one that is not known."""
+        """The number of a queue's messages; 0 for an unknown queue."""
         first, behind = self.span(queue)
         return behind - first
 
     def span(self, queue: bytes) -> tuple[int, int]:
-        """The index of the first message that a queue has, and the one behind the last."""
+        """The index of a queue's first message, and the index behind its last."""
         return self._looking(lambda index, _: index.span(queue))
 
     def names(self) -> pa.ChunkedArray:
-        """The names of all queues, in the order of their bytes."""
+        """The names of all queues, sorted by their bytes."""
         return self._looking(lambda index, _: index.names())
 
     def messages(
         self, queue: bytes, first: int, most: int, *, telling: bool = False
     ) -> pa.ChunkedArray:
-        """The messages of a queue from an index on, at most so many, in order.
+        """The messages of a queue from index `first` on, at most `most`, in order.
 
-        In pieces as they are stored: one would have 2 GiB at most. OffsetOutOfRangeError below
-        the first that it has; with `telling` DataLossError, once, where a repair gave up what may
-        be among them. CorruptionError where there may be more that can't be read.
+        They come in pieces as they are stored, since one column has at most 2 GiB.
+
+        - **OffsetOutOfRangeError** when the index is below the queue's first.
+        - **DataLossError**, once and only with `telling`, when a repair gave up records that may
+          have been among these messages.
+        - **CorruptionError** when there may be more messages that can't be read.
         """
 
         def found(index: QueueIndex, topic: Topic) -> pa.ChunkedArray:
@@ -108,7 +111,7 @@ class QueueReader:
         return self._looking(found)
 
     def at(self, queue: bytes, offsets: Sequence[int], most: int) -> list[Message]:
-        """The first of a queue's messages at these offsets that are there, at most so many."""
+        """A queue's messages at these offsets, as far as they exist, at most `most`."""
         if not offsets:
             return []
 
@@ -124,9 +127,9 @@ class QueueReader:
         return self._looking(found)
 
     def since(self, queue: bytes, offset: int, most: int) -> list[Message]:
-        """A queue's messages from an offset on, at most so many.
+        """A queue's messages from an offset on, at most `most`.
 
-        DataLossError, once, where a repair gave up what may have been before one of them.
+        DataLossError, once, when a repair gave up records that may have been among them.
         """
 
         def found(index: QueueIndex, topic: Topic) -> list[Message]:
@@ -138,7 +141,7 @@ class QueueReader:
         return self._looking(found)
 
     def size_from(self, queue: bytes, offset: int) -> int:
-        """How many messages a queue has from an offset on."""
+        """The number of a queue's messages from an offset on."""
         return self._looking(
             lambda index, _: index.span(queue)[1] - index.index_from(queue, offset)
         )
@@ -155,11 +158,11 @@ class QueueReader:
         return list(map(Message, places, range(first, first + len(places)), found))
 
     def many(self, queues: pa.Array, firsts: Numbers, most: int) -> pa.RecordBatch:
-        """At most so many messages of each of many queues, each from an index of its own on.
+        """At most `most` messages of each queue, each from its own first index on.
 
-        With the columns `queue`, `index` and `value`, in the order of what was asked for. -1 is
-        the first index that a queue has; OffsetOutOfRangeError below it. CorruptionError where
-        there may be more that can't be read.
+        The result has the columns `queue`, `index` and `value`, in the order of the request. An
+        index of -1 stands for the queue's first. OffsetOutOfRangeError for an index below it,
+        CorruptionError when there may be more messages that can't be read.
         """
         asked = Asked(queues, firsts, min(most, _MESSAGES))
 
@@ -181,13 +184,13 @@ class QueueReader:
         except CorruptionError:
             for queue, first in zip(queues.to_pylist(), firsts.tolist(), strict=True):
                 first = first if first >= 0 else self.span(queue)[0]
-                self.messages(queue, first, most)  # which says whose messages can't be read
+                self.messages(queue, first, most)  # its error names the damaged queue
             raise
 
     def index_of(self, queue: bytes, offset: int, topic_id: bytes) -> int:
-        """The index of the message of a queue that stands at an offset of the topic of this id.
+        """The index of a queue's message at an offset of the topic with this id.
 
-        NotFoundError when another one has its name now.
+        NotFoundError when another topic has its name by now.
         """
 
         def found(index: QueueIndex, topic: Topic) -> int:
@@ -197,7 +200,7 @@ class QueueReader:
         return self._looking(found)
 
     def indexes_of(self, queues: pa.Array, offset: int, topic_id: bytes) -> Numbers:
-        """The indexes of messages of these queues that stand one behind the other; as above."""
+        """As `index_of`, for messages of these queues at consecutive offsets from `offset` on."""
 
         def found(index: QueueIndex, topic: Topic) -> Numbers:
             _check_same(topic, topic_id)
@@ -206,7 +209,7 @@ class QueueReader:
         return self._looking(found)
 
     def _looking(self, look: Callable[[QueueIndex, Topic], _Found]) -> _Found:
-        """Look with an index that knows what is visible, once more where files moved."""
+        """Call `look` with an index of the visible state, and again if files moved."""
 
         def looked(state: StoreState) -> _Found:
             topic = keyed_topic(state, self._name)
@@ -216,9 +219,9 @@ class QueueReader:
             return looking_again(self._log, looked)
 
     def _known(self, state: StoreState, topic: Topic) -> QueueIndex:
-        """The index as of a state."""
+        """The index, brought up to a state."""
         end = topic.partition(PARTITION).end
-        # Written commits that nobody waited for may be lost, and others come in their place.
+        # Commits that were not durable may have been lost and replaced by others.
         replaced = state is not self._state and not self._log.durable
         if replaced or topic.id != self._topic_id or end < self._index.end:
             self._index = QueueIndex(self._log, self._reader)
@@ -230,7 +233,7 @@ class QueueReader:
         return self._index
 
     def _check_end(self, topic: Topic, found: int, most: int) -> None:
-        """CorruptionError when fewer were found, and commits behind them can't be read."""
+        """CorruptionError when fewer messages than wanted were found and the end is damaged."""
         if self._state is not None and found < most:
             self._state.check_end(topic.name, PARTITION)
 
@@ -256,7 +259,7 @@ class QueueReader:
         return batch.column("value").take(number_column(rows))
 
     def _batch(self, topic: Topic, chunk: Chunk) -> pa.RecordBatch:
-        """The values of a chunk; the last ones stay at hand, proven."""
+        """The verified values of a chunk; the last ones are cached."""
         key = chunk.location, chunk.base_offset
         batch = self._batches.get(key)
         if batch is None:
@@ -276,7 +279,10 @@ class QueueReader:
 
 
 class _Ends:
-    """The ends of queues that are in no run yet: where these have nothing, and begin anew."""
+    """The ends of queues that are in no run yet, as a part without messages.
+
+    Queues with such an end begin anew here.
+    """
 
     def __init__(self, ends: Parts, before: int) -> None:
         self._ends, self._before = ends, before
@@ -286,7 +292,7 @@ class _Ends:
         return len(self._ends) > 0
 
     def offsets(self, names: pa.Array) -> Numbers:
-        """The offset of the last end of each queue; -1 where it has none."""
+        """The offset of each queue's last end; -1 if it has none."""
         return self._ends.lasts(names, self._before)
 
     def beginnings_of(self, names: pa.Array) -> Numbers:
@@ -301,7 +307,7 @@ class _Ends:
 
 
 class _LooseRows:
-    """The messages of a range of offsets that are in no run yet, by queue."""
+    """Messages of a range of offsets that are in no run yet, sorted by queue."""
 
     has_beginnings = False
 
@@ -335,7 +341,7 @@ def _check_same(topic: Topic, topic_id: bytes) -> None:
 
 
 def _given_up(index: QueueIndex, topic: Topic, queue: bytes, first: int) -> OffsetOutOfRangeError:
-    """The error for an index below those that a queue has."""
+    """The error for an index below a queue's first."""
     start, end = index.span(queue)
     return OffsetOutOfRangeError(
         f"message {first} of queue {queue!r} in {topic.name} is not kept any more, the queue has "
@@ -358,9 +364,9 @@ def _values_of(rows: RunRows, topic: Topic, queue: bytes) -> Iterator[pa.Array]:
             index += len(values)
     except CorruptionError as error:
         if error.context.get("missing"):
-            raise  # it may have moved
+            raise  # the records may have moved
         row = rows.first + index - rows.index
-        behind = min(run.batch_end(row), run.rows_of(queue)[1])  # whatever was asked for
+        behind = min(run.batch_end(row), run.rows_of(queue)[1])  # the whole damaged batch
         last = index + behind - row - 1
         raise CorruptionError(
             f"messages {index} to {last} of queue {queue!r} in {topic.name} can't be read: "

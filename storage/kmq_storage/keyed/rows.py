@@ -1,7 +1,8 @@
-"""Records of a range of offsets with their queues and indexes: what a task of Spark reads.
+"""Reading a range of offsets with queues and indexes, as a Spark task does.
 
-Runs are read in the order of their queues; of one with none of the queues that are wanted, only
-the directory is. What the queues that occur had before is counted; nothing is known of others.
+Runs are read in the order of their queues. Of a run without any wanted queue, only the directory is
+read. To find indexes, the earlier messages are counted, but only for queues that occur in the
+range.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _SCAN_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """Records in the stored columns; queue and index are null where one is no message."""
+    """Records in the stored columns; queue and index are null for a record that is no message."""
 
     batch: pa.RecordBatch
     offsets: Numbers
@@ -42,7 +43,7 @@ class KeyedRows:
     indexes: pa.Array
 
     def only(self, rows: Mask) -> KeyedRows:
-        """The records of a mask."""
+        """The records that a mask selects."""
         if rows.all():
             return self
         mask = number_column(rows)
@@ -53,14 +54,14 @@ class KeyedRows:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """How far a run was read when its file was gone: the last record of it, and where it ends."""
+    """How far a run was read when its file was collected: the last record, and the run's end."""
 
     queue: bytes | None
     offset: int
     end: int
 
     def is_before(self, rows: KeyedRows) -> Mask:
-        """Which of some records of a run come behind it, in the order of runs."""
+        """A mask of the records that come behind the last one, in the order of runs."""
         unread = rows.offsets > self.offset
         named = flags_of(rows.queues.is_valid())
         if self.queue is None:
@@ -71,7 +72,7 @@ class _Done:
 
 
 class KeyedReader:
-    """Reads ranges of offsets of one keyed topic, as it is when it is asked."""
+    """Reads ranges of offsets of one keyed topic in its current state."""
 
     def __init__(
         self,
@@ -81,10 +82,10 @@ class KeyedReader:
         wanted: WantedQueues | None,
         trimmed: Callable[[Topic, int, int], object],
     ) -> None:
-        """Read these columns, `index` perhaps among them; of all queues, or those wanted.
+        """A reader of these columns, which may include `index`, for all or only `wanted` queues.
 
-        `trimmed` is told which offsets, from the first up to, not including, the second, went
-        before all of them were read, and may raise.
+        `trimmed` is called with a range [start, end) of offsets that were trimmed before they were
+        read; it may raise.
         """
         self._log = log
         self._reader = ChunkReader(log.files)
@@ -94,10 +95,10 @@ class KeyedReader:
         self._trimmed = trimmed
 
     def between(self, start: int, end: int) -> Iterator[KeyedRows]:
-        """The records with offsets in [start, end), those of runs in the order of their queues.
+        """The records with offsets in [start, end); those of runs are sorted by queue.
 
-        Files that moved are looked up again. NotFoundError when the topic is gone; what was
-        trimmed is told, and left out unless that raises.
+        Files that moved are looked up again. Trimmed offsets are reported to `trimmed` and left
+        out. NotFoundError when the topic was deleted.
         """
         error = CorruptionError("the topic is not there", missing=True, file="")
         topic = self._log.refresh().topic_by_id(self._topic_id)
@@ -167,7 +168,7 @@ class KeyedReader:
                 raise _told(error, topic, table) from error
 
     def _indexes(self, table: QueueTable, before: Sequence[RunIndex], run: RunIndex) -> Numbers:
-        """The index of each row of some queues of a run."""
+        """The index of each row of some queues in a run."""
         counts = counts_in(before, table.names, run.place.base_offset)
         if run.has_beginnings:
             anew = run.beginnings_of(table.names)
@@ -204,7 +205,7 @@ class KeyedReader:
             yield rows if self._wanted is None else rows.only(wanted)
 
     def _names(self, topic: Topic, start: int, end: int) -> pa.Array:
-        """The queues that are read of a range of offsets behind the runs, by name."""
+        """The wanted queues in a range of offsets behind the runs, sorted by name."""
         parts = readable(self._log, self._reader, topic, (start, end))
         found = [pc.unique(messages(part)[0]) for part in parts]
         names = pc.unique(pa.concat_arrays([pa.nulls(0, pa.binary()), *found]))
@@ -214,14 +215,14 @@ class KeyedReader:
 
 
 class _Counted:
-    """How many messages each of some queues had so far."""
+    """Counts the messages of some queues."""
 
     def __init__(self, names: pa.Array) -> None:
         self.names = names
         self.counts = np.zeros(len(names), np.int64)
 
     def take(self, keys: pa.Array, ended: Mask) -> Numbers:
-        """The index of each of more records; of one that ends its queue, and of others, any."""
+        """Count more records; returns the index of each, which is undefined for non-messages."""
         count = len(self.names)
         places = pc.index_in(keys, value_set=self.names).fill_null(scalar(count, pa.int32()))
         places = numbers_of(places).astype(np.uint32)
@@ -229,7 +230,7 @@ class _Counted:
         rows = np.bincount(places, minlength=count + 1)
         behind = np.cumsum(rows)
         firsts = (behind - rows)[rows > 0]
-        # Within a queue: messages so far, from its first record here or its last end on.
+        # Within each queue, count messages from its first record here or from its last end on.
         ends = ended[order]
         before: Numbers = np.cumsum(~ends) - ~ends
         since = np.zeros(len(keys), np.int64)
@@ -251,7 +252,7 @@ def _keys(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _ended(batch: pa.RecordBatch) -> Mask:
-    """Which records have no value: of a queue, those which end it."""
+    """A mask of the records without a value; if they have a key, they end its queue."""
     return flags_of(batch.column("value").is_null())
 
 
@@ -271,7 +272,7 @@ def _done(rows: KeyedRows, end: int) -> _Done:
 
 
 def _told(error: CorruptionError, topic: Topic, table: QueueTable) -> CorruptionError:
-    """An error that names queues; one of a file that moved is as it was."""
+    """The error with the names of the queues; that of a missing file stays as it is."""
     if missing_file(error) is not None:
         return error
     first, last = table.names[0].as_py(), table.names[-1].as_py()

@@ -1,9 +1,9 @@
-"""Looking for records of a partition: a look at the columns that tell, and the rest of the hits.
+"""Searching a partition for records: first only the columns of the condition, then the hits.
 
-What can be left out is left out: batches outside the offsets, batches of the commit log that have
-no such column at all, and of sealed batches every column but those that tell, unless one of
-their records is wanted. A partition is never left out for its number: which one a key goes to is
-the writer's choice, and may have been another one before partitions were added.
+The search skips batches outside of the offsets and batches without a needed column. Of sealed
+batches, it reads only the columns of the condition, and others only if a record is wanted. It never
+skips a partition because of a key: the writer chooses a key's partition, and the choice may have
+changed when partitions were added.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import Slice, scan
 from kmq_storage.log.topic_state import Topic
 
-#: Smaller batches (bytes) are read together, whether all of them have a hit or not.
+#: Batches smaller than this (bytes) are read together, whether or not all of them have a hit.
 _LARGE = 64 * 1024
 
 
 class Searcher:
-    """Looks through one topic; holds one batch at a time. One thread at a time."""
+    """Searches one topic, with one batch in memory at a time; for one thread at a time."""
 
     def __init__(self, log: CommitLog, topic: Topic, wanted: WantedRecords) -> None:
         self._log = log
@@ -35,11 +35,11 @@ class Searcher:
         self._wanted = wanted
         self._layout = topic.layout()
         self._telling = topic.layout(wanted.columns(typed=self._layout.schema is not None))
-        #: One looks, the other fetches hits meanwhile.
+        #: One reader for the condition's columns, and one to fetch hits meanwhile.
         self._looking, self._fetching = ChunkReader(log.files), ChunkReader(log.files)
 
     def search(self, partition: int, span: tuple[int, int], limit: int | None) -> Iterator[Slice]:
-        """The wanted records with offsets in [start, end), at most `limit`; errors as of `scan`."""
+        """The wanted records with offsets in [start, end), at most `limit`; errors as in `scan`."""
         if self._wanted == WantedRecords():
             yield from _first(self._scan(partition, span), limit)
             return
@@ -62,7 +62,7 @@ class Searcher:
         )
 
     def _places(self, partition: int, span: tuple[int, int]) -> Iterator[Numbers]:
-        """The offsets of wanted records, those of one batch at a time."""
+        """The offsets of wanted records, batch by batch."""
         for part in scan(
             self._log,
             self._looking,
@@ -78,18 +78,18 @@ class Searcher:
                 yield part.offsets()[rows]
 
     def _fetched(self, partition: int, offsets: Numbers) -> Iterator[Slice]:
-        """The records at these offsets, as far as compaction did not drop them meanwhile."""
+        """The records at these offsets, unless compaction dropped them meanwhile."""
         for some in np.split(offsets, offsets.searchsorted(self._borders(partition, offsets))):
             if not len(some):
                 continue
             for part in self._scan(partition, (int(some[0]), int(some[-1]) + 1)):
                 rows = np.flatnonzero(np.isin(part.offsets(), some))
                 if len(rows):
-                    yield part.taken(rows)  # a copy: what it was read from can be given back
+                    yield part.taken(rows)  # a copy, so that the batch itself can be freed
 
     def _borders(self, partition: int, offsets: Numbers) -> list[int]:
-        """Where large batches around these offsets begin and end: one without a hit is not read."""
-        with suppress(CorruptionError):  # what moved meanwhile is read with its neighbours
+        """The borders of large batches around these offsets, to skip batches without a hit."""
+        with suppress(CorruptionError):  # without borders, more is read than needed
             places = self._topic.places(partition, int(offsets[0]), int(offsets[-1]) + 1)
             name, looking = self._topic.name, self._looking
             chunks = (chunk for place in places for chunk in looking.chunks(place, name, partition))
@@ -99,7 +99,7 @@ class Searcher:
 
 
 def _first(parts: Iterator[Slice], limit: int | None) -> Iterator[Slice]:
-    """Slices with records, up to so many of them."""
+    """Non-empty slices, up to `limit` records in all."""
     for part in parts:
         if limit is not None and part.rows >= limit:
             yield part.cut(limit)[0]

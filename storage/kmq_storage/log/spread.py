@@ -60,7 +60,7 @@ def spread_of(
     borders, simple = _borders(owners, block, ends)
     simple &= np.array([not index.gaps for index in indexes], np.bool_)
     older = np.flatnonzero(simple & (starts < borders))
-    found = _Gathered(grain)
+    found = _SpreadBuilder(grain)
     simple[older] &= _pages([indexes[n] for n in older.tolist()], older, starts, borders, found)
     found.add(*_only(simple[owners], owners, block))
     for number in np.flatnonzero(~simple).tolist():
@@ -69,7 +69,7 @@ def spread_of(
     return found.spread()
 
 
-class _Gathered:
+class _SpreadBuilder:
     """Rows from several places, as columns; what was added is copied before many pages are held."""
 
     def __init__(self, grain: int | None) -> None:
@@ -148,7 +148,7 @@ def _pages(
     wanted: Numbers,
     starts: Numbers,
     ends: Numbers,
-    found: _Gathered,
+    found: _SpreadBuilder,
 ) -> bool:
     """Add the rows in pages of some ranges, and say whether that was done.
 
