@@ -1,4 +1,4 @@
-"""What another process needs to find some records: it replays no log."""
+"""Excerpts of a state, with which another process finds records without replaying the log."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from kmq_storage.objects.files import Files
 
 @dataclass(frozen=True, slots=True)
 class Excerpt:
-    """Finds records of some partitions of a topic, which share pages."""
+    """Finds records of some partitions of a topic, which may share pages."""
 
     topic_id: bytes
     refs: tuple[PageRef, ...]
-    #: By partition, the rows that are in no page, packed: there may be very many.
+    #: By partition, the rows that are in no page. They are packed, as there may be very many.
     recent: Mapping[int, bytes]
     gaps: Mapping[int, tuple[Gap, ...]]
 
     def pages(self, files: Files) -> Manifest:
-        """The pages that it refers to, on a disk."""
+        """The manifest of the pages that it refers to."""
         return Manifest(files, self.refs)
 
     def places(self, pages: Manifest, partition: int, start: int, end: int) -> list[Place]:
-        """Where the records of a partition with offsets in [start, end) stand."""
+        """The places of the records of a partition with offsets in [start, end)."""
         index = OffsetIndex((self.topic_id, partition), pages)
         index.gaps = list(self.gaps.get(partition, ()))
         for row in rows_of_packed(self.recent.get(partition, b"")):
@@ -40,9 +40,9 @@ class Excerpt:
 def excerpt_of(
     indexes: Sequence[OffsetIndex], packed: Sequence[bytes], first: int, last: int
 ) -> Excerpt:
-    """What finds ranges of a topic, partitions ascending, with their packed rows in memory.
+    """The excerpt for ranges of a topic, with partitions ascending, and their packed rows.
 
-    The first of them begins at `first`, the last one ends at `last`.
+    The first range begins at offset `first`, and the last one ends at `last`.
     """
     begin, behind = (indexes[0].key, first), (indexes[-1].key, last)
     numbers = [index.key[1] for index in indexes]
@@ -57,7 +57,7 @@ def excerpt_of(
 
 
 def _joined(ranges: Iterable[tuple[int, bytes]]) -> dict[int, bytes]:
-    """By partition, all of its rows; one that two ranges share comes twice."""
+    """The rows of each partition; a row that two ranges share comes twice."""
     recent: dict[int, bytes] = {}
     for number, rows in ranges:
         recent[number] = recent.get(number, b"") + rows

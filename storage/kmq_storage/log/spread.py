@@ -1,7 +1,7 @@
-"""How the bytes of partitions are spread over their offsets, without a value made per row.
+"""The spread of partitions' bytes over their offsets, as columns.
 
-There may be ten thousand partitions and a million rows: pages are taken whole, and the rows in
-memory of all partitions are unpacked together.
+There may be ten thousand partitions and a million rows, so no Python object is made per row. Pages
+are taken whole, and the rows in memory of all partitions are unpacked together.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from kmq_storage.format.manifest import Key, Page
 from kmq_storage.log.offset_index import OffsetIndex, block_of
 from kmq_storage.log.row_table import ROW_BYTES, Block, block_of_packed
 
-#: So many pages stay mapped while rows are gathered; copying fewer at a time takes longer.
+#: How many pages stay mapped while rows are gathered; copying fewer at a time takes longer.
 _PAGES_HELD = 16
-#: A grain is one of so many of all bytes, as far as they are known; and so much larger than asked
-#: for at most.
+#: A grain grows to this fraction of the bytes so far, but at most to this multiple of the request.
 _SHARE, _GROWTH = 1 << 14, 16
-#: More rows than this are very many.
+#: This many rows are kept one by one; later rows are joined into grains.
 _ROWS_EXACT = 65_536
 
 
@@ -29,16 +28,16 @@ _ROWS_EXACT = 65_536
 class Spread:
     """The rows that cover some ranges of offsets, range by range, in order."""
 
-    #: The number of the range that a row is of.
+    #: The number of each row's range.
     owners: Numbers
     bases: Numbers
     ends: Numbers
-    #: What its records weigh in memory, and what has to be read for it.
+    #: The bytes of each row's records in memory, and the bytes to read for them.
     weights: Numbers
     bytes: Numbers
 
     def copied(self) -> Spread:
-        """The same in memory of its own."""
+        """A copy, which keeps no page mapped."""
         return Spread(*(getattr(self, name).copy() for name in Spread.__slots__))
 
 
@@ -50,10 +49,11 @@ def spread_of(
     *,
     grain: int | None = None,
 ) -> Spread:
-    """The spread of the offsets from a start up to an end in each of some partitions of a topic.
+    """The spread of the offsets [start, end) in each of some partitions of a topic.
 
-    With their rows in memory, packed. Of very many rows, neighbours that begin in the same `grain`
-    bytes to be read come as one; that many bytes grow with what was gathered, up to sixteen times.
+    `packed` has each partition's rows in memory. If there are very many rows, neighbours that begin
+    within the same `grain` bytes to read are joined into one. A grain grows up to sixteen times
+    with the number of bytes.
     """
     counts = np.array(list(map(len, packed)), np.int64) // ROW_BYTES
     owners, block = np.repeat(np.arange(len(packed)), counts), block_of_packed(b"".join(packed))
@@ -70,13 +70,13 @@ def spread_of(
 
 
 class _SpreadBuilder:
-    """Rows from several places, as columns; what was added is copied before many pages are held."""
+    """Collects rows as columns, and copies them before it keeps many pages mapped."""
 
     def __init__(self, grain: int | None) -> None:
         self._grain = grain
-        #: How many more rows come as they are, and the bytes to be read for all so far.
+        #: How many more rows are kept one by one, and the bytes to read for all rows so far.
         self._exact, self._bytes = _ROWS_EXACT, 0
-        #: By column; what is new may be in pages, which stay mapped for it.
+        #: By column. New values may be in pages, which they keep mapped.
         self._new: list[list[Numbers]] = [[] for _ in fields(Spread)]
         self._copied: list[list[Numbers]] = [[] for _ in fields(Spread)]
 
@@ -98,7 +98,7 @@ class _SpreadBuilder:
             new.clear()
 
     def spread(self) -> Spread:
-        """All that was added, which is forgotten; of a range, what was added first comes first."""
+        """All added rows, which are then forgotten; rows of a range stay in their order."""
         for copied, new in zip(self._copied, self._new, strict=True):
             copied[:] = [np.concatenate(copied + new)]
         spread = Spread(*(column.pop() for column in self._copied))
@@ -109,7 +109,7 @@ class _SpreadBuilder:
 
 
 def _coarser(owners: Numbers, block: Block, grain: int) -> tuple[Numbers, Block]:
-    """The same bytes, neighbours of a range that begin in the same `grain` bytes as one."""
+    """The rows, with those joined that are in one range and begin within the same `grain` bytes."""
     bases, ends, weights, read = block
     begins = (np.cumsum(read) - read) // grain
     others = (begins[1:] != begins[:-1]) | (owners[1:] != owners[:-1])
@@ -120,9 +120,9 @@ def _coarser(owners: Numbers, block: Block, grain: int) -> tuple[Numbers, Block]
 
 
 def firsts_and_lasts(numbers: Numbers) -> tuple[Numbers, Numbers]:
-    """The first and the last place of each number, where they are sorted.
+    """The first and last index of each number among sorted ones.
 
-    `np.unique` would sort them again, and imports much with its first use.
+    `np.unique` would sort them again, and imports much at its first use.
     """
     last = np.flatnonzero(numbers[1:] != numbers[:-1])
     if not len(numbers):
@@ -131,7 +131,7 @@ def firsts_and_lasts(numbers: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _borders(owners: Numbers, block: Block, ends: Numbers) -> tuple[Numbers, Mask]:
-    """Up to where each range is in pages, and whether all that follows is in memory."""
+    """The offset up to which each range is in pages, and whether the rest is all in memory."""
     bases, behind, *_ = block
     first, last = firsts_and_lasts(owners)
     held = owners[first]
@@ -150,9 +150,9 @@ def _pages(
     ends: Numbers,
     found: _SpreadBuilder,
 ) -> bool:
-    """Add the rows in pages of some ranges, and say whether that was done.
+    """Add the rows of some ranges that are in pages; returns whether it did.
 
-    None are looked up where partitions come twice, or are few among many.
+    It does not if a partition comes twice, or if the pages have mostly rows of other partitions.
     """
     if not len(wanted):
         return False
@@ -173,7 +173,7 @@ def _pages(
 
 
 def _owners(page: Page, key: Key, owner_of: Numbers) -> Numbers:
-    """Which range each row of a page is of: -1 for none."""
+    """The number of each page row's range; -1 for none."""
     partitions = page.column("partition")
     mine = page.is_of(key) & (partitions < len(owner_of))
     return np.where(mine, owner_of[np.where(mine, partitions, 0)], -1)

@@ -1,4 +1,4 @@
-"""Which bytes of a place are read when only some columns are wanted."""
+"""The bytes of a place to read when only some columns are wanted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kmq_storage.format.packing import (
 from kmq_storage.format.records import OFFSET, TYPED, is_run
 from kmq_storage.model import Chunk, Place
 
-#: Bytes on their way ahead of a reader.
+#: How many bytes are fetched ahead of a reader.
 _AHEAD = 32 * 1024 * 1024
-#: To fetch so many bytes more costs less than to ask once more.
+#: Fetching this many unneeded bytes costs less than another request.
 _GAP = 512 * 1024
 
 
 def near(places: Iterable[Place], layout: Layout) -> Iterator[Place]:
-    """The first places, of which about as much is read as is fetched ahead."""
+    """The first places, up to the number of bytes to fetch ahead."""
     length = 0
     for place in places:
         parts = wanted_parts(place, layout)
@@ -35,7 +35,7 @@ def near(places: Iterable[Place], layout: Layout) -> Iterator[Place]:
 def spans(
     places: Iterable[Place], parts: Callable[[Place, Layout], Sequence[Part]], layout: Layout
 ) -> Iterator[tuple[str, int, int]]:
-    """Where these parts of places stand: file, position and length."""
+    """The file, position and length of these parts of places."""
     for place in places:
         where = place.location
         for start, end in ranges_of(parts(place, layout)):
@@ -43,9 +43,9 @@ def spans(
 
 
 def wanted_ends(place: Place, layout: Layout) -> tuple[Part, ...]:
-    """What tells where the columns stand in a batch that is not sealed: its head and its end.
+    """The head and end of an unsealed batch, which tell where its columns are.
 
-    All of a short batch; nothing where all columns are wanted.
+    It is the whole of a short batch, and nothing if all columns are wanted.
     """
     length, kind = place.location.length, place.columns & (TYPED | OFFSET)
     unsealed = isinstance(place, Chunk) and kind == TYPED
@@ -57,7 +57,7 @@ def wanted_ends(place: Place, layout: Layout) -> tuple[Part, ...]:
 
 
 def wanted_columns(chunk: Chunk, layout: Layout) -> tuple[int, ...] | None:
-    """The columns that are read alone; None when the batch is read whole."""
+    """The columns to read; None when the batch is read whole."""
     if not chunk.parts:
         return None
     dense = chunk.dense and not is_run(chunk.columns)
@@ -65,7 +65,7 @@ def wanted_columns(chunk: Chunk, layout: Layout) -> tuple[int, ...] | None:
 
 
 def wanted_parts(place: Place, layout: Layout) -> Sequence[Part]:
-    """What is read of a place and proven."""
+    """The parts of a place to read and verify."""
     if not isinstance(place, Chunk):
         return (_whole(place),)
     return parts_of(place, wanted_columns(place, layout))
@@ -76,7 +76,7 @@ def _whole(place: Place) -> Part:
 
 
 def ranges_of(parts: Sequence[Part]) -> list[tuple[int, int]]:
-    """Ranges with all the parts, those put together between which there is little."""
+    """Ranges that cover all parts; parts with little between them share a range."""
     found: list[tuple[int, int]] = []
     for part in parts:
         start = part.start

@@ -1,7 +1,7 @@
-"""What runs leave out: messages that are older than an end of their queue, and superseded ends.
+"""Records that runs leave out: messages before an end of their queue, and superseded ends.
 
-An end is a record with a queue's key and no value. Of several the last one counts; it stays a
-record for whoever reads by offset, until it is old and nothing stands before it.
+An end is a record with a queue's key and without a value. Of several ends, the last one counts. It
+stays, for readers by offset, until it is old and there are no messages before it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from kmq_storage.log.run_index import RunIndex
 
 
 def without_dead(keys: pa.Array, ends: Numbers) -> tuple[Mask, Beginnings]:
-    """Which records in the order of offsets stay, and the queues that begin anew among them.
+    """A mask of the records that stay, and the queues that begin anew among them.
 
-    `ends` are the rows of those which end their queue.
+    `keys` are in the order of offsets, and `ends` are the rows that end their queue.
     """
     if not len(ends):
         return np.ones(len(keys), np.bool_), Beginnings.none()
@@ -34,12 +34,12 @@ def without_dead(keys: pa.Array, ends: Numbers) -> tuple[Mask, Beginnings]:
 
 
 class LastBeginnings:
-    """In which of some runs that follow each other each queue begins anew for the last time."""
+    """For consecutive runs, the run in which each queue last begins anew."""
 
     def __init__(self, runs: Sequence[RunIndex], forgotten: int, ended: pa.Array | None) -> None:
-        """Ends in the first runs, so many, are forgotten: nothing stands before them.
+        """Ends in the first `forgotten` runs are dropped, as there are no records before them.
 
-        The queues `ended` begin anew behind all of them.
+        The queues `ended` begin anew behind all runs.
         """
         found = [(number, each) for number, run in enumerate(runs) for each in run.beginnings()]
         self._count = len(runs)
@@ -48,7 +48,7 @@ class LastBeginnings:
         names = [pa.nulls(0, pa.binary()), *(each.names for _, each in found)]
         table, order = grouped(pa.concat_arrays(names))
         last = order[table.starts[1:] - 1]
-        #: Of each name the run.
+        #: The number of the run for each name.
         self._numbers = _joined([np.full(len(each), number) for number, each in found])[last]
         self._all = Beginnings(table.names, _joined([each.indexes for _, each in found])[last])
         self._forgotten = (self._numbers < forgotten) & (self._all.indexes == 0)
@@ -57,12 +57,12 @@ class LastBeginnings:
         return len(self._all)
 
     def kept(self) -> Beginnings:
-        """Those in the runs that are not forgotten."""
+        """The beginnings within the runs, without dropped ends."""
         kept = np.flatnonzero(~self._forgotten & (self._numbers < self._count))
         return Beginnings(self._all.names.take(number_column(kept)), self._all.indexes[kept])
 
     def alive(self, number: int, table: QueueTable) -> Mask:
-        """Which rows of a table of one of the runs are of queues that no later run ends."""
+        """A mask of the rows of a run's table whose queues do not begin anew in a later run."""
         if not len(self):
             return np.ones(table.rows, np.bool_)
         places = self._all.places_of(table.names)
@@ -70,7 +70,7 @@ class LastBeginnings:
         return np.repeat(~later, np.diff(table.starts))
 
     def without_ends(self, number: int, others: pa.Table) -> pa.Table:
-        """What is no message of one of the runs, without ends that are superseded or forgotten."""
+        """A run's records that are no messages, without superseded and dropped ends."""
         if not len(self):
             return others
         kept = [others.slice(0, 0)]

@@ -1,4 +1,4 @@
-"""What maintenance did, as values."""
+"""Reports of maintenance."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ class SealReport:
     rows: int = 0
     #: Bytes of the segment files.
     bytes: int = 0
-    #: Ranges that another maintainer sealed, rewrote or trimmed meanwhile.
+    #: Ranges that another maintainer changed meanwhile, so that they were left out.
     conflicts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """A checkpoint that was written, or the one that is the newest already."""
+    """A checkpoint that was written, or the newest one if none was due."""
 
-    #: 0 while there is none.
+    #: 0 while there is no checkpoint.
     lsn: int
-    #: Leaf pages of the manifest that were written; the others are those of earlier checkpoints.
+    #: Leaf pages of the manifest that were written; others are shared with earlier checkpoints.
     pages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TrimReport:
-    """Records that were given up: the new start of each partition that moved."""
+    """Records that were trimmed."""
 
+    #: The new start of each trimmed partition, by topic.
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     rows: int = 0
     #: Bytes of keys, values, headers and properties.
@@ -42,23 +43,22 @@ class TrimReport:
 class CompactReport:
     """Segments that were rewritten."""
 
-    #: Segments there were before, and are instead now.
+    #: The number of segments that were replaced, and of those that replace them.
     before: int = 0
     after: int = 0
-    #: Records that a newer one of their key made superfluous, messages of queues that ended, and
-    #: tombstones and ends that had their time.
+    #: Dropped records: superseded ones, messages of queues that ended, and old tombstones and ends.
     dropped: int = 0
-    #: Runs of segments that another maintainer rewrote or trimmed meanwhile.
+    #: Replacements that failed because another maintainer changed the partition meanwhile.
     conflicts: int = 0
 
 
 def all_sealed(reports: Iterable[SealReport]) -> SealReport:
-    """What several seals did together."""
+    """The sum of several reports."""
     return SealReport(*_sums(reports))
 
 
 def all_trimmed(reports: Iterable[TrimReport]) -> TrimReport:
-    """What several trims of one topic did together."""
+    """The sum of several reports; for a partition, the last start counts."""
     reports = list(reports)
     starts: dict[str, dict[int, int]] = {}
     for report in reports:
@@ -70,18 +70,18 @@ def all_trimmed(reports: Iterable[TrimReport]) -> TrimReport:
 
 
 def all_compacted(reports: Iterable[CompactReport]) -> CompactReport:
-    """What several compactions did together."""
+    """The sum of several reports."""
     return CompactReport(*_sums(reports))
 
 
 def _sums(reports: Iterable[SealReport | CompactReport]) -> Iterator[int]:
-    """What each field of reports of one kind adds up to."""
+    """The sum of each field over reports of one kind."""
     return map(sum, zip(*map(astuple, reports), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class CollectReport:
-    """Files that were deleted, since nothing refers to them."""
+    """Files that were deleted because nothing refers to them."""
 
     files: int = 0
     bytes: int = 0
@@ -89,7 +89,7 @@ class CollectReport:
 
 @dataclass(frozen=True, slots=True)
 class MaintainReport:
-    """What was due and was done."""
+    """The reports of all steps."""
 
     trimmed: TrimReport
     sealed: SealReport
@@ -100,15 +100,15 @@ class MaintainReport:
 
 @dataclass(frozen=True, slots=True)
 class CloneReport:
-    """What a clone is made of."""
+    """A clone that was made."""
 
-    #: The commit of the source whose state it has.
+    #: The commit of the source whose state the clone has.
     lsn: int
-    #: Files that it shares with its source.
+    #: Files that the clone shares with its source.
     files: int
-    #: Records that stood in the commit log and were copied.
+    #: Records in the source's commit log, which were copied.
     rows: int
-    #: Bytes of the segments written for them.
+    #: Bytes of the segments written for these records.
     bytes: int
 
 
@@ -116,22 +116,22 @@ class CloneReport:
 class StoreStats:
     """Bytes and files of a store."""
 
-    #: Bytes of files by kind: log, staged, segments, checkpoints, pages; shared ones, too.
+    #: Bytes of files by kind (log, staged, segments, checkpoints, pages), including shared files.
     bytes: dict[str, int]
-    #: Files by kind.
+    #: The number of files by kind.
     files: dict[str, int]
-    #: Of these, what clones of the store, or the store that it is a clone of, have too.
+    #: Files, included above, that clones of the store or its own source share.
     shared_files: int
     shared_bytes: int
-    #: Records held, and their bytes of keys, values, headers and properties.
+    #: The number of records, and their bytes of keys, values, headers and properties.
     rows: int
     payload: int
-    #: Segments below a sixteenth of the usual size.
+    #: Segments smaller than a sixteenth of the usual size.
     small_segments: int
     #: Files that the newest state doesn't refer to; `collect` deletes them in time.
     garbage_files: int
     garbage_bytes: int
-    #: Bytes of record batches written, segments included, by those written first.
+    #: The bytes of all written record batches and segments, divided by those that producers wrote.
     write_amplification: float
-    #: What keeps all maintenance from going on, and what to do; empty where nothing does.
+    #: Damage that stops all maintenance, and what to do; empty if there is none.
     damage: str = ""

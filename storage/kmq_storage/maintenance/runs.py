@@ -1,7 +1,7 @@
-"""Runs: the records of a keyed topic in the order of their queues, and the directory of these.
+"""Making runs: the records of a keyed topic sorted by queue, with a directory of the queues.
 
-Records that are no message, for want of a key or a value, come first. What was not sorted before
-is sorted in memory; runs are merged a range of names at a time. What is dead is left out.
+Records that are no messages, because they have no key or no value, come first. Unsorted records are
+sorted in memory, and runs are merged by ranges of names. Dead messages are left out.
 """
 
 from __future__ import annotations
@@ -44,18 +44,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sorted:
-    """Records in the order of their queues; rows of the table count from the first of them."""
+    """A piece of a run: records sorted by queue, and their queues."""
 
     records: pa.RecordBatch
+    #: The queues, with row numbers relative to this piece.
     table: QueueTable
-    #: The queues that begin anew in the run, told with one piece or another.
+    #: The queues that begin anew in the run; one of the pieces has them all.
     beginnings: Beginnings = field(default_factory=Beginnings.none)
 
 
 def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Iterator[Sorted]:
-    """The records of a range of offsets in the order of their queues, in pieces of so many rows.
+    """The records of slices sorted by queue, in pieces of at most `most` rows.
 
-    All queues are told with the first piece, which has what belongs to none.
+    The first piece has the records that belong to no queue, and the table of all queues.
     """
     parts = [part for part in slices if part.rows]
     rest = pa.schema([field for field in schema if field.name != "offset"])
@@ -63,7 +64,7 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Ite
         [with_nulls(without_offsets(part.batch), rest) for part in parts], rest
     )
     order, table, beginnings = _order(records)
-    give_back()  # what numbering names took would stay until the end
+    give_back()  # free the memory that sorting names took
     scattered = _Scattered(records, _offsets(parts))
     others = len(order) - table.rows
     keys = records.column("key")
@@ -76,7 +77,7 @@ def sorted_records(slices: Iterable[Slice], schema: pa.Schema, most: int) -> Ite
 
 
 def _offsets(parts: Sequence[Slice]) -> PackedNumbers:
-    """The offsets of slices that follow each other, none of them empty."""
+    """The offsets of consecutive, non-empty slices."""
     if parts:
         first, last = parts[0].offset_of(0), parts[-1].offset_of(parts[-1].rows - 1)
         if last - first + 1 == sum(part.rows for part in parts):
@@ -85,7 +86,7 @@ def _offsets(parts: Sequence[Slice]) -> PackedNumbers:
 
 
 class _Scattered:
-    """Records that stand in pieces, and are taken in any order without putting these together."""
+    """Records in several pieces, which can be taken in any order without joining the pieces."""
 
     def __init__(self, records: pa.Table, offsets: PackedNumbers) -> None:
         self._offsets = offsets
@@ -96,7 +97,7 @@ class _Scattered:
         }
 
     def taken(self, rows: Order, keys: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
-        """Some rows, which have these keys, with the columns of a segment."""
+        """Some rows, whose keys are given, with the columns of a segment."""
         found = {name: column.take(rows) for name, column in self._columns.items()}
         offsets = number_column(self._offsets.take(rows))
         batch = pa.RecordBatch.from_pydict({"offset": offsets, "key": keys, **found})
@@ -125,20 +126,20 @@ def _batch(records: pa.Table) -> pa.RecordBatch:
 
 
 class SortedRecords(ABC):
-    """Records that come in the order of their queues."""
+    """Records that are sorted by queue."""
 
     @property
     @abstractmethod
     def ranges(self) -> int:
-        """How many pieces there are, at most."""
+        """The most pieces that there can be."""
 
     @abstractmethod
     def pieces(self) -> Iterator[Sorted]:
-        """The records; those that belong to no queue first."""
+        """The records in pieces; those that belong to no queue come first."""
 
 
 class RunMerge(SortedRecords):
-    """The records of neighbouring runs in the order of their queues, a range of names at a time."""
+    """The records of neighbouring runs, merged by ranges of names."""
 
     def __init__(
         self,
@@ -147,15 +148,16 @@ class RunMerge(SortedRecords):
         forgotten: int = 0,
         ended: pa.Array | None = None,
     ) -> None:
-        """Of these runs; ends in the first ones, so many, need not be kept.
+        """Merge these runs.
 
-        Nothing is kept of the queues `ended`, which end behind the runs.
+        Ends in the first `forgotten` runs are dropped. Queues in `ended` end behind the runs, so
+        nothing of them is kept.
         """
         self._runs = runs
         self._schema = schema
         self._last = LastBeginnings(runs, forgotten, ended)
         names = _borders(runs)
-        #: For each run the rows at which the ranges begin, and the end.
+        #: For each run, the rows at which the ranges of names begin, and the end.
         self._rows = [[0, run.first_row, *map(run.row_from, names), run.place.rows] for run in runs]
 
     @property
@@ -193,12 +195,12 @@ class RunMerge(SortedRecords):
 
 
 class BegunRun(SortedRecords):
-    """Records that stood in the order of offsets, of queues that begin at some index."""
+    """Records in the order of offsets, for a run whose queues begin at given indexes."""
 
     def __init__(
         self, slices: Iterable[Slice], schema: pa.Schema, rows: int, beginnings: Beginnings
     ) -> None:
-        """So many records or fewer; queues that end among them begin at 0."""
+        """Take at most `rows` records; queues that end among them begin at index 0."""
         self._slices = slices
         self._schema = schema
         self._rows = rows
@@ -221,12 +223,12 @@ NO_QUEUES = QueueTable(pa.nulls(0, pa.binary()), np.zeros(1, np.int64))
 
 
 def piece_rows(rows: int, size: int) -> int:
-    """How many of these rows, which have so many bytes, fit into memory at a time."""
+    """How many rows to have in memory at a time, if `rows` of them have `size` bytes."""
     return max(1, min(limits.MERGED_ROWS, limits.MERGED_BYTES * rows // max(size, 1)))
 
 
 def _borders(runs: Sequence[RunIndex]) -> list[bytes]:
-    """Names at which a range begins, so that none has much more than fits into memory."""
+    """The names at which ranges begin, so that each range fits into memory, about."""
     size, rows = (
         sum(count) for count in zip(*((r.place.size, r.place.rows) for r in runs), strict=True)
     )
@@ -247,9 +249,9 @@ def _borders(runs: Sequence[RunIndex]) -> list[bytes]:
 
 
 def batch_rows(rows: Sequence[Row]) -> int:
-    """How many records of these a batch of a run has: few, so that a look at a queue reads little.
+    """The number of records in a run's batches: few, so that a look at one queue reads little.
 
-    Pieces had better be a multiple of it: the last batch of each is shorter else.
+    Pieces should be multiples of it, as the last batch of each piece is shorter otherwise.
     """
     count = max(sum(row.rows for row in rows), 1)
     weight = max(sum(row.weight for row in rows), 1)
@@ -257,7 +259,7 @@ def batch_rows(rows: Sequence[Row]) -> int:
 
 
 def _bounds(records: pa.RecordBatch, firsts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The lowest and highest timestamp of the records from each first one up to the next."""
+    """The lowest and highest timestamp of the records between neighbouring `firsts`."""
     if not firsts:
         return [], []
     times = np.from_dlpack(timestamps_of(records))
@@ -265,12 +267,12 @@ def _bounds(records: pa.RecordBatch, firsts: Sequence[int]) -> tuple[list[int], 
 
 
 class RunBatches:
-    """Record batches of a run from pieces of it; and when all were made, its queues."""
+    """Makes the record batches of a run from its pieces, and collects its queues."""
 
     def __init__(self, rows: Sequence[Row], pieces: int) -> None:
         count = max(sum(row.rows for row in rows), 1)
         self._step = batch_rows(rows)
-        #: No more batches than this.
+        #: The most batches.
         self.most = count // self._step + pieces + 1
         self._per_row = sum(row.size for row in rows) / count
         self._done = 0
@@ -278,7 +280,7 @@ class RunBatches:
         self._beginnings = Beginnings.none()
 
     def sealed(self, base: int, pieces: Iterable[Sorted]) -> Iterator[SealedBatch]:
-        """The batches of a run that begins at an offset; they count rows from there on."""
+        """The batches of a run that begins at offset `base`; their offsets are row numbers."""
         for piece in pieces:
             if len(piece.beginnings):
                 self._beginnings = piece.beginnings
@@ -295,9 +297,9 @@ class RunBatches:
         return SealedBatch(base + first, base + behind, batch, low, high, size)
 
     def queues(self) -> Iterator[QueueTable]:
-        """The queues of what was made so far, with their rows."""
+        """The queues of all batches so far, with their rows."""
         return (table for table in self._tables if len(table))
 
     def beginnings(self) -> Beginnings:
-        """Those of them that begin anew in the run."""
+        """The queues that begin anew in the run."""
         return self._beginnings

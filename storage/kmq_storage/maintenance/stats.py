@@ -1,4 +1,4 @@
-"""What a store is made of, in numbers."""
+"""Statistics of a store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = {
 
 
 def store_stats(log: CommitLog) -> StoreStats:
-    """Look at every file's name and size; no record is read."""
+    """The statistics of a store, from the names and sizes of its files; no record is read."""
     with translated(log.files.url):
         return _stats(log)
 
@@ -58,7 +58,7 @@ def _stats(log: CommitLog) -> StoreStats:
 
 
 def _shared_with_clones(files: Files, found: list[FoundFile]) -> list[FoundFile]:
-    """Files with a name in another store, and those that a clone reads here."""
+    """Files that have a hard link in another store, and files that a clone reads here."""
     kept = References(files)
     for _, record in clone_records(files):
         kept.add_ids(record.file_ids)
