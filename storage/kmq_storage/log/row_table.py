@@ -1,7 +1,7 @@
-"""Rows of the manifest that are not in a checkpoint yet: packed, some 120 bytes a row.
+"""Tables of the manifest's rows that are not in a checkpoint yet, packed in about 120 bytes each.
 
-Appended to by one thread and read by others: the column of base offsets is appended to last, and
-readers see only rows that it has. Whatever else changes makes a new table.
+One thread appends rows, and others read meanwhile. The base offset is appended last, and readers
+see only rows that have one. Any other change makes a new table.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import numpy as np
 from kmq_storage.arrays import Array, Numbers
 from kmq_storage.format.manifest import SEGMENT, Row, RowValues, row_values, weight_in_memory
 
-#: Of some rows: base offsets, end offsets, weights, and bytes to read.
+#: Columns of some rows: base offsets, end offsets, weights, and bytes to read.
 Block: TypeAlias = "tuple[Numbers, Numbers, Numbers, Numbers]"
 
-#: A row in the order of its fields, and the same to numpy.
+#: The layout of a packed row, for `struct` and for numpy.
 _PACKED = struct.Struct("<qqqB16sqqIHqqqq")
 _FORMATS = (*("<i8",) * 3, "u1", "V16", "<i8", "<i8", "<u4", "<u2", *("<i8",) * 4)
 _COLUMNS = np.dtype(list(zip(Row.__slots__, _FORMATS, strict=True)))
@@ -29,12 +29,12 @@ _BASE, _END, _MAX_TIMESTAMP = map(
     Row.__slots__.index, ("base_offset", "end_offset", "max_timestamp")
 )
 
-#: What one packed row takes.
+#: The bytes of a packed row.
 ROW_BYTES = _PACKED.size
 
 
 class RowTable:
-    """Rows of one partition in offset order; they don't overlap."""
+    """Rows of one partition, in the order of offsets and without overlaps."""
 
     __slots__ = ("bases", "ends", "max_timestamps", "newest", "packed")
 
@@ -42,9 +42,9 @@ class RowTable:
         self.bases = array("q")
         self.ends = array("q")
         self.max_timestamps = array("q")
-        #: The rows one behind the other, as `rows_of_packed` reads them.
+        #: The packed rows in sequence, as `rows_of_packed` reads them.
         self.packed = bytearray()
-        #: The last of them; of ten thousand tables most often nothing else is wanted.
+        #: The last packed row: of ten thousand tables, most often nothing else is needed.
         self.newest = b""
 
     def __len__(self) -> int:
@@ -60,7 +60,7 @@ class RowTable:
         self.append_values(row_values(row))
 
     def append_values(self, values: RowValues) -> None:
-        """Add the next row, of which these are the values in the order of its fields."""
+        """Add the next row, given by its field values."""
         self.newest = newest = _PACKED.pack(*values)
         self.packed += newest
         self.ends.append(values[_END])
@@ -68,26 +68,26 @@ class RowTable:
         self.bases.append(values[_BASE])
 
     def row(self, index: int) -> Row:
-        """The row at this place in offset order."""
+        """The row at this index."""
         return Row(*_PACKED.unpack_from(self.packed, index * ROW_BYTES))
 
     def first_behind(self, offset: int) -> int:
-        """The index of the first row that covers this offset or later ones."""
+        """The index of the first row that covers this offset or a later one."""
         return bisect_right(self.ends, offset, 0, len(self.bases))
 
     def end_of_run(self, first: int, limit: int, end: int) -> int:
-        """The index, at most `limit`, of the next row behind a hole or an offset."""
+        """The index, at most `limit`, of the next row that follows a hole or begins at `end`."""
         for index in range(first + 1, limit):
             if self.bases[index] != self.ends[index - 1] or self.bases[index] >= end:
                 return index
         return limit
 
     def block(self, first: int, behind: int) -> Block:
-        """Some rows as columns of numbers, copied: the table grows meanwhile."""
+        """A copy of some rows as columns, since the table may grow meanwhile."""
         return block_of_packed(self.packed[first * ROW_BYTES : behind * ROW_BYTES])
 
     def spliced(self, start: int, end: int, row: Row | None) -> RowTable:
-        """A table with this row, or none, in place of all with a base offset in [start, end)."""
+        """A new table, with `row` (or none) in place of rows with a base offset in [start, end)."""
         low, high = bisect_left(self.bases, start), bisect_left(self.bases, end)
         table = RowTable()
         for index in range(low):

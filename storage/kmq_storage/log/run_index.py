@@ -1,4 +1,4 @@
-"""One run of a keyed topic: which rows a queue has there, and what stands in them."""
+"""The index of one run of a keyed topic: the rows of each queue, and their contents."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from kmq_storage.log.runs import run_offsets
 from kmq_storage.model import Location, Place
 from kmq_storage.objects.mapping import is_mapped
 
-#: Runs are of keyed topics, which have this one.
+#: The only partition of a keyed topic.
 _PARTITION = 0
-#: Blocks of a directory that stay at hand: those of a million queues.
+#: How many blocks of a directory are cached, enough for a million queues.
 _BLOCKS_KEPT = 256
-#: Of how many of its queues a block is asked at once to stay at hand.
+#: A block is cached only if at most this many of its queues are asked for at once.
 _FEW = 64
-#: Record batches whose values stay at hand.
+#: How many record batches have their values cached.
 _BATCHES_KEPT = 8
-#: Bytes of batches of which messages are looked for at once.
+#: Messages are read together from batches within this many bytes.
 _TOGETHER_BYTES = 32 * 1024 * 1024
 _VALUES = Layout(only=("value",))
 _OFFSETS = Layout(only=("offset",))
 
 
 class _Blocks(Generic[Table]):
-    """The blocks of one list; the last ones stay decoded."""
+    """The blocks of one list; the last ones are cached."""
 
     def __init__(self, listed: Listed[Table], run: RunIndex) -> None:
         self.listed: Listed[Table] = listed
@@ -59,7 +59,7 @@ class _Blocks(Generic[Table]):
         return found
 
     def passing(self, block: int) -> Table:
-        """One for who goes through all: if it does not stay already, it is gone after that."""
+        """A block that is not added to the cache, for going through all blocks."""
         found = self._decoded.get(block)
         if found is not None:
             return found
@@ -71,10 +71,10 @@ class _Blocks(Generic[Table]):
 
 
 class RunIndex:
-    """Looks into the file of one run. One thread at a time.
+    """Looks up queues in the file of one run; for one thread at a time.
 
-    CorruptionError names the topic, the offsets and the file of what can't be read, of messages
-    the queues, and a way out.
+    CorruptionError names topic, offsets and file of the damage, for messages also their queues, and
+    says what to do.
     """
 
     def __init__(self, reader: ChunkReader, place: Place, topic: str) -> None:
@@ -86,7 +86,7 @@ class RunIndex:
             self._look(reader.footer(place))
 
     def _look(self, footer: SegmentFooter) -> None:
-        """What is in memory of all that the run has."""
+        """Read the list of the directory's blocks, which stays in memory."""
         place = self.place
         self._chunks = footer.chunks
         #: The first row of each batch, and the row behind the last one.
@@ -104,7 +104,7 @@ class RunIndex:
 
     @contextmanager
     def telling(self, named: Callable[[], str] = str) -> Iterator[None]:
-        """Errors of the file say whose it is; what is called names the queues that are hurt."""
+        """A block in which errors of the file get topic and offsets; `named` adds the queues."""
         try:
             yield
         except FormatVersionError:
@@ -124,21 +124,21 @@ class RunIndex:
 
     @property
     def file(self) -> str:
-        """The path of the run's file."""
+        """The name of the run's file."""
         return self.place.location.file
 
     def message(self, place: MessagePlace) -> pa.Buffer:
-        """A message of its directory."""
+        """A message of the run's directory."""
         return self._reader.message(Location(self.file, place.position, place.length))
 
     @property
     def has_gaps(self) -> bool:
-        """Whether some of its offsets have no record any more."""
+        """Whether some of the run's offsets have no record any more."""
         return self.place.rows != self.place.end_offset - self.place.base_offset
 
     @property
     def first_row(self) -> int:
-        """The first row that is a message; those before it belong to no queue."""
+        """The first row that is a message; earlier rows belong to no queue."""
         return self._directory.first_row
 
     def block_starts(self) -> list[tuple[bytes, int]]:
@@ -146,40 +146,40 @@ class RunIndex:
         return self._directory.starts()
 
     def row_from(self, name: bytes) -> int:
-        """The first row of the first queue whose name is not below this one."""
+        """The first row of the first queue whose name is equal to or above this one."""
         block = self._directory.block_of(name)
         return self.first_row if block < 0 else self._blocks[block].row_from(name)
 
     def tables(self, first: int, behind: int) -> Iterator[QueueTable]:
-        """The queues of rows that begin and end with a queue."""
+        """The queues of rows [first, behind), which must not cut a queue."""
         for block in range(*self._directory.blocks_between(first, behind)):
             yield self._blocks.passing(block).between(first, behind)
 
     def records(
         self, first: int, behind: int, layout: Layout = UNTYPED
     ) -> Iterator[pa.RecordBatch]:
-        """Rows with all columns, or those of a layout and their offsets, in pieces."""
+        """Rows in pieces, with all columns, or with their offsets and the columns of a layout."""
         low, high = (bisect_right(self._bases, row) for row in (first, behind - 1))
         self._reader.prefetch(self._chunks[low - 1 : high], layout)
         return self._parts(first, behind, layout)
 
     def rows_of(self, name: bytes) -> tuple[int, int]:
-        """The first row of a queue, and the one behind its last; the same where it has none."""
+        """The first row of a queue, and the row behind its last; equal if it has none."""
         block = self._directory.block_of(name)
         return (0, 0) if block < 0 else self._blocks[block].rows_of(name)
 
     @property
     def has_beginnings(self) -> bool:
-        """Whether queues begin anew here: what earlier runs have of these is dead."""
+        """Whether queues begin anew here, so that their messages in earlier runs are dead."""
         return self._anew is not None
 
     def beginning(self, name: bytes) -> int | None:
-        """The index of the first message that a queue has here if it begins anew; else None."""
+        """The index of a queue's first message here, if it begins anew; else None."""
         block = -1 if self._anew is None else self._anew.listed.block_of(name)
         return None if self._anew is None or block < 0 else self._anew[block].of(name)
 
     def beginnings_of(self, names: pa.Array) -> Numbers:
-        """The same of many queues that ascend; -1 for None."""
+        """As `beginning`, for many queues, whose names must ascend; -1 for None."""
         found = np.full(len(names), -1)
         if self._anew is not None:
             for block, first, behind in self._anew.listed.blocks_of(names):
@@ -188,22 +188,22 @@ class RunIndex:
         return found
 
     def beginnings(self) -> list[Beginnings]:
-        """All queues that begin anew here, in blocks."""
+        """All queues that begin anew here, block by block."""
         return [] if self._anew is None else list(self._anew)
 
     def names(self) -> Iterator[pa.Array]:
-        """The names of its queues, block by block."""
+        """The names of the run's queues, block by block."""
         return (table.names for table in self._blocks)
 
     def counts(self, names: pa.Array, before: int) -> Numbers:
-        """How many messages below an offset each of these queues has; the names ascend."""
+        """The number of each queue's messages below an offset; the names must ascend."""
         if before < self.place.end_offset:
             return np.array([self.count(name, before) for name in names.to_pylist()], np.int64)
         first, behind = self.spans(names)
         return behind - first
 
     def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
-        """The first row of each of many queues, and the one behind; the names ascend."""
+        """The first row of each queue, and the row behind its last; the names must ascend."""
         rows = np.zeros((2, len(names)), np.int64)
         for block, first, behind in self._directory.blocks_of(names):
             some = names.slice(first, behind - first)
@@ -212,7 +212,7 @@ class RunIndex:
         return rows[0], rows[1]
 
     def counts_below(self, names: pa.Array, offset: int) -> Numbers:
-        """The same as `counts`, for so many that all offsets of the run are looked at."""
+        """As `counts`, for so many queues that it pays to read all offsets of the run."""
         first, behind = self.spans(names)
         if offset >= self.place.end_offset:
             return behind - first
@@ -222,9 +222,9 @@ class RunIndex:
         return counts
 
     def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
-        """The values in some ranges of rows, none of them empty, neighbouring batches at a time.
+        """The values in some non-empty ranges of rows, from neighbouring batches at a time.
 
-        What is mapped stays where it stands: it takes no memory of the process.
+        Mapped values are not copied, so they take no memory of the process.
         """
         numbers, lows, counts = split(self._bounds, firsts, firsts + counts)
         together = self._together[numbers]
@@ -235,7 +235,7 @@ class RunIndex:
                 yield found if is_mapped(found.data[0]) else found.copied()
 
     def _gathered(self, numbers: Numbers, lows: Numbers, counts: Numbers) -> RowRanges:
-        """The values in ranges of rows that stand in these batches."""
+        """The values in ranges of rows of these batches."""
         needed, of = np.unique(numbers, return_inverse=True)
         begins = self._bounds[needed]
         rows = np.cumsum(self._bounds[needed + 1] - begins)
@@ -246,12 +246,12 @@ class RunIndex:
 
     @cached_property
     def _together(self) -> Numbers:
-        """Of each batch a number that those have in common which are gone through together."""
+        """A number for each batch, which is the same for batches that are read together."""
         positions = np.array([chunk.location.position for chunk in self._chunks])
         return positions // _TOGETHER_BYTES
 
     def count(self, name: bytes, before: int) -> int:
-        """How many messages of a queue come before an offset."""
+        """The number of a queue's messages below an offset."""
         first, behind = self.rows_of(name)
         if before >= self.place.end_offset or first == behind:
             return behind - first
@@ -260,15 +260,15 @@ class RunIndex:
         return int(self.offsets(first, behind).searchsorted(before))
 
     def has(self, name: bytes, offset: int) -> bool:
-        """Whether the message of a queue at an offset is here still."""
+        """Whether the run still has a queue's message at an offset."""
         return bool(np.isin(offset, self.offsets(*self.rows_of(name))))
 
     def offsets(self, first: int, behind: int) -> Numbers:
-        """The offsets of rows."""
+        """The offsets of rows [first, behind)."""
         return run_offsets(list(self._parts(first, behind, _OFFSETS)))
 
     def values(self, first: int, behind: int) -> Iterator[pa.Array]:
-        """The values of rows, in pieces; CorruptionError when their bytes changed."""
+        """The values of rows, in pieces; CorruptionError when they are damaged."""
         while first < behind:
             number = bisect_right(self._bases, first) - 1
             part = self._values(number).slice(first - self._bases[number], behind - first)
@@ -285,7 +285,7 @@ class RunIndex:
         return found
 
     def batch_end(self, row: int) -> int:
-        """The row behind those which are damaged where this one is: they have one checksum."""
+        """The row behind the batch of this row; all its rows share a checksum."""
         return int(self._bounds[bisect_right(self._bases, row)])
 
     def _stored(self, number: int, layout: Layout) -> pa.RecordBatch:
@@ -293,7 +293,7 @@ class RunIndex:
             return self._reader.stored(self._chunks[number], layout)
 
     def _queues_of(self, number: int) -> str:
-        """The queues that have messages in a batch, in words."""
+        """The queues with messages in a batch, in words."""
         first, behind = self._bounds[number : number + 2].tolist()
         with suppress(CorruptionError):
             queues = f"{self.queue_of(first)!r} to {self.queue_of(behind - 1)!r}"
@@ -301,7 +301,7 @@ class RunIndex:
         return ""
 
     def queue_of(self, row: int) -> bytes | None:
-        """The queue of a row; None of one that is no message."""
+        """The queue of a row; None for a row that is no message."""
         block = bisect_right([start for _, start in self.block_starts()], row) - 1
         if block < 0:
             return None
@@ -320,9 +320,9 @@ class RunIndex:
 
 
 def counts_in(runs: Iterable[RunIndex], names: pa.Array, before: int) -> Numbers:
-    """The index that a message of each queue has behind some runs, or at an offset in the last.
+    """The index that each queue's message at offset `before` has, as far as these runs tell.
 
-    The names ascend.
+    The names must ascend.
     """
     found = np.zeros(len(names), np.int64)
     for run in runs:

@@ -1,7 +1,7 @@
-"""Runs read in the order of offsets, for all who read topics: consumers, Spark, copies, sealing.
+"""Reading runs in the order of offsets, for all readers of topics: consumers, Spark, copies.
 
-The records of a run stand in the order of their queues, so a few offsets in a row stand all over
-it. Pieces of many offsets are taken together, from batches that stay proven meanwhile.
+The records of a run are sorted by queue, so a few consecutive offsets may be anywhere in it. A
+reader therefore takes pieces of many offsets at once, from batches that stay verified meanwhile.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kmq_storage.format.records import offsets_of, without_offsets
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.model import Location, Place, RunPiece
 
-#: Offsets and bytes of a piece: the more at once, the less often is looked for a batch.
+#: Offsets and bytes of a piece; larger pieces go through the batches less often.
 _PIECE_ROWS = 1 << 18
 _PIECE_BYTES = 64 * 1024 * 1024
 
 
 def pieces_of(place: Place, footer: SegmentFooter) -> tuple[RunPiece, ...]:
-    """What a reader takes of a run, in offset order; of one without records nothing."""
+    """The pieces of a run, in the order of offsets; none for a run without records."""
     if not footer.chunks:
         return ()
     base, end = place.base_offset, place.end_offset
@@ -49,23 +49,23 @@ def pieces_of(place: Place, footer: SegmentFooter) -> tuple[RunPiece, ...]:
 
 
 def _rows(place: Place, offsets: int) -> int:
-    """How many records a piece of a run has; where offsets have gaps about so many, not all."""
+    """The number of records in a piece; if offsets have gaps, an estimate below their number."""
     count = place.end_offset - place.base_offset
     return offsets if place.rows == count else min(place.rows, offsets - 1)
 
 
 class RunByOffset:
-    """The batches of one run, and where in them each offset is."""
+    """The batches of one run, with access by offset."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
         self._table = pa.Table.from_batches(batches)
         offsets = run_offsets(batches)
-        #: Rows in the order of offsets, and these.
+        #: The rows in the order of offsets, and these offsets.
         self._rows = np.argsort(offsets)
         self._offsets = offsets[self._rows]
 
     def between(self, start: int, end: int, *, dense: bool) -> pa.RecordBatch:
-        """The records with offsets in [start, end); with these unless every one has its row."""
+        """The records with offsets in [start, end), with an `offset` column unless `dense`."""
         first, behind = self._offsets.searchsorted((start, end)).tolist()
         table = self._table.take(number_column(self._rows[first:behind])).combine_chunks()
         batches = table.to_batches() or self._table.slice(0, 0).to_batches()
@@ -74,7 +74,7 @@ class RunByOffset:
 
 
 def run_offsets(batches: Sequence[pa.RecordBatch]) -> Numbers:
-    """The offsets of the records of a run's batches, as they stand there."""
+    """The offsets of the records of a run's batches, in the order of rows."""
     columns = [offsets_of(batch) for batch in batches]
     found = [np.asarray(numbers_of(column), np.int64) for column in columns if column is not None]
     return np.concatenate([np.zeros(0, np.int64), *found])

@@ -1,7 +1,7 @@
-"""How many messages each queue had up to an offset: what stays of those that are given up.
+"""Counting the messages of each queue up to an offset, for trims that drop these messages.
 
-Directories of runs say it, and keys where records are in no run yet. A part of the offsets at a
-time is added to what is known, so memory has the names and a number of each.
+Directories of runs have the counts; records in no run yet are counted by their keys. Offsets are
+counted in portions, so only the names and one number for each are in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kmq_storage.log.scan import Slice, scan_places
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.maintenance.ended import without_dead
 
-#: The bytes of the names of queues of which a trim can keep the index: those of a binary column.
+#: The most bytes of queues' names in a trim, which have to fit into one binary column.
 _NAMES_BYTES = (1 << 31) - 1
 _NO_KEYS = pa.Table.from_batches(
     [], pa.schema([("key", pa.binary()), ("is_value", pa.bool_())])
@@ -36,18 +36,18 @@ _NO_KEYS = pa.Table.from_batches(
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """What some offsets add: messages by queue, and the queues that begin anew there."""
+    """The counts of a portion of offsets, and the queues that begin anew there."""
 
-    #: How many messages there are of each; the names ascend.
+    #: The number of each queue's messages; the names ascend.
     messages: Beginnings
     anew: Beginnings
 
 
 def next_indexes(reader: ChunkReader, topic: Topic, partition: int, offset: int) -> Beginnings:
-    """The index that a message at an offset would have in each queue that had messages before.
+    """For each queue with messages before an offset, the index that a message there would have.
 
-    CorruptionError when it can't be told, as the log or a directory is damaged; IllegalStateError
-    when the names are too many.
+    CorruptionError when the log or a directory is damaged, so that the index is unknown.
+    IllegalStateError when there are too many names.
     """
     known = Beginnings.none()
     start, index = topic.partition(partition).start, topic.index(partition)
@@ -81,11 +81,11 @@ def next_indexes(reader: ChunkReader, topic: Topic, partition: int, offset: int)
 
 
 class _TooManyNamesError(Exception):
-    """More names than one column can have."""
+    """The names do not fit into one column."""
 
 
 def _checked(*pieces: pa.Array) -> list[pa.Array]:
-    """Names that are to be one column."""
+    """The names, checked to fit into one column."""
     if sum(piece.nbytes for piece in pieces) > _NAMES_BYTES:
         raise _TooManyNamesError
     return list(pieces)
@@ -113,7 +113,7 @@ def _of_run(run: RunIndex, offset: int) -> _Counts:
 
 
 def _of_slices(parts: Sequence[Slice]) -> _Counts:
-    """What records that are in no run add."""
+    """The counts of records that are in no run."""
     found = pa.concat_tables([_NO_KEYS, *(_keys_of(part) for part in parts)])
     keys = _column(found.column("key").chunks)
     is_value = flags_of(found.column("is_value").combine_chunks())
@@ -123,7 +123,7 @@ def _of_slices(parts: Sequence[Slice]) -> _Counts:
 
 
 def _keys_of(part: Slice) -> pa.Table:
-    """The keys of the records that have one, and which of them have a value."""
+    """The keys of records with a key, and whether each record has a value."""
     keys = keys_of(part.batch)
     if keys is None:
         return _NO_KEYS

@@ -1,8 +1,8 @@
-"""Trims of keyed topics: what is given up leaves the index at which each of its queues goes on.
+"""Trims of keyed topics, which keep the index at which each trimmed queue goes on.
 
-In place of the record before the first that is kept stands a run which has no record of what was
-given up, but begins every queue anew at its next index. It is written before the commit that
-raises the start, and named by that commit: so no queue is ever without its index.
+At the offset before the first record that is kept, a trim puts a run. It has none of the dropped
+records, but tells at which index each queue begins anew. The run is written before the commit that
+raises the start, and this commit names it. So no queue ever loses its index.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kmq_storage.maintenance.segments import Replacer
 
 
 def last_row(topic: Topic, partition: int, start: int) -> Row | None:
-    """The last row with records before an offset that are given up with it; None if none is."""
+    """The last row that begins before an offset, if rows up to it hold records; else None."""
     part, last, held = topic.partition(partition), None, 0
     for row in topic.index(partition).rows(part.start, start):
         last, held = row, held + row.rows
@@ -40,14 +40,15 @@ def last_row(topic: Topic, partition: int, start: int) -> Row | None:
 def begin_queues_at(
     log: CommitLog, reader: ChunkReader, topic: Topic, trim: TrimEntry
 ) -> SegmentEntry | None:
-    """Commit a trim up to the offset behind its start; None when the partition changed meanwhile.
+    """Commit a trim, so that the first record is behind `trim.start`.
 
-    At the start itself, which stays without a record, stands the run that begins the queues.
+    The offset `trim.start` belongs to the run that begins the queues. None when the partition
+    changed meanwhile.
     """
     key, first = (topic.id, trim.partition), trim.start + 1
     rows = tuple(topic.index(trim.partition).rows(trim.start, first))
     if not rows:
-        return None  # a thread applied what another one trimmed
+        return None  # another process's trim was applied meanwhile
     replaced = Replacement(topic, trim.partition, rows, trim.planned_lsn, first=trim.start)
 
     def written() -> SegmentEntry:
@@ -60,7 +61,7 @@ def begin_queues_at(
 
 
 def allow_trims(log: CommitLog, name: str) -> None:
-    """Have a keyed topic say that its queues need not begin at 0: earlier versions refuse it."""
+    """Mark a keyed topic as trimmed, so that versions without this feature refuse it."""
     topic = log.written_state().topic(name)
     if topic.settings.keyed and not topic.settings.trims:
         settings = replace(topic.settings, trims=True)
@@ -68,10 +69,10 @@ def allow_trims(log: CommitLog, name: str) -> None:
 
 
 def is_worth_it(topic: Topic, partition: int, start: int, expired: int | None) -> bool:
-    """Whether a trim gives up at least as much as it writes, or what is twice as old as it may be.
+    """Whether a trim drops at least as many bytes as it writes, or very old records.
 
-    Names of queues whose messages are gone are written anew with each trim. `expired` is the
-    instant (UTC us) before which commits are too old by far.
+    Each trim rewrites the names of queues whose messages are gone. `expired` is the time (UTC us)
+    before which commits are so old that they are dropped in any case.
     """
     part = topic.partition(partition)
     rows = list(topic.index(partition).rows(part.start, start))
@@ -84,7 +85,7 @@ def is_worth_it(topic: Topic, partition: int, start: int, expired: int | None) -
 
 
 class _Kept(SortedRecords):
-    """What a row has from an offset on, and the index at which each queue begins there."""
+    """The records of a row from an offset on, and the index at which each queue begins there."""
 
     def __init__(
         self, replaced: Replacement, reader: ChunkReader, first: int, beginnings: Beginnings
@@ -96,7 +97,7 @@ class _Kept(SortedRecords):
 
     @cached_property
     def _merged(self) -> RunMerge | None:
-        """All records of the row, if it is a run."""
+        """The records of the row, if it is a run; else None."""
         (row,) = self._replaced.rows
         if not row.in_run:
             return None

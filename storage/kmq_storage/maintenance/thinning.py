@@ -1,8 +1,8 @@
-"""Thinning: a run of which more than half is dead is written anew alone, however large it is.
+"""Thinning: a large run of which more than half is dead is rewritten by itself.
 
-Runs that are large already are merged no more, so what dies in them would stay for ever. Nothing
-goes of a queue that has messages between such a run and its end: what still stands of a life has
-all before it.
+Large runs are not merged any more, so dead messages in them would stay for ever. Thinning drops
+nothing of a queue that has messages between the run and the queue's end. So if any messages of a
+life remain, all earlier messages of this life remain, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kmq_storage.maintenance.reports import CompactReport, all_compacted
 from kmq_storage.maintenance.runs import RunMerge
 from kmq_storage.maintenance.segments import Replacer
 
-#: Of a run that may be merged: those lose what is dead then.
+#: Runs smaller than this share of the largest can still be merged, which drops dead messages.
 _SMALL_SHARE = 4
 
 
@@ -39,7 +39,10 @@ def thin(
     weight_min: int | None = None,
     manner: Manner = PLAIN,
 ) -> CompactReport:
-    """Write the runs of a keyed topic anew that are so large and mostly dead, as of an LSN."""
+    """Rewrite runs of a keyed topic that weigh at least `weight_min` and are mostly dead.
+
+    `lsn` is that of the state that the topic is from.
+    """
     if weight_min is None:
         weight_min = limits.RUN_BYTES // _SMALL_SHARE
     reports: list[CompactReport] = []
@@ -57,7 +60,7 @@ def thin(
 def _thinned(
     log: CommitLog, whole: Replacement, weight_min: int, rest: Rest
 ) -> Iterator[CompactReport]:
-    """The same of one partition, from its first large run on; the newest goes first."""
+    """Thin the runs of one partition from its first large run on, the newest first."""
     replacer, reader = Replacer(log, rest), ChunkReader(log.files)
     later: list[_Later] = []
     for row in reversed(whole.rows):
@@ -68,7 +71,7 @@ def _thinned(
             ended, dead = _ended(run, later)
             if 2 * dead > row.rows:
                 entry = replacer.replace(one, RunMerge([run], one.schema, ended=ended))
-                if entry is None:  # what comes next relies on this
+                if entry is None:  # earlier runs rely on this replacement
                     yield CompactReport(conflicts=1)
                     return
                 yield CompactReport(1, 1, entry.old_rows - entry.rows)
@@ -78,13 +81,13 @@ def _thinned(
 
 @dataclass(frozen=True, slots=True)
 class _Later:
-    """A run behind others, and the queues that are gone from it since it was looked at."""
+    """A later run, and the queues that thinning has removed from it."""
 
     run: RunIndex
     gone: pa.Array
 
     def goes_on(self, names: pa.Array) -> Mask:
-        """Which queues have messages here, or ended here."""
+        """A mask of the queues that have messages here, or that begin anew here."""
         messages = self.run.counts(names, self.run.place.end_offset) > 0
         messages &= ~flags_of(pc.is_in(names, value_set=self.gone))
         found: Mask = messages | (self.run.beginnings_of(names) >= 0)
@@ -92,7 +95,7 @@ class _Later:
 
 
 def _ended(run: RunIndex, later: Sequence[_Later]) -> tuple[pa.Array, int]:
-    """The queues of a run whose next messages are of a new life, and how many they have there."""
+    """The queues of a run whose next messages belong to a new life, and their dead messages."""
     found, dead = [_NO_NAMES], 0
     for number, each in enumerate(later):
         for names in (beginnings.names for beginnings in each.run.beginnings()):
