@@ -1,8 +1,8 @@
-"""Cloning: a store of its own at another place, which shares files with the one it came from.
+"""Cloning: making an independent store at another place that shares files with its source.
 
-Only what stands in the commit log is copied, and the manifest. Segments and staged files are
-shared: on a disk by hard links, in a bucket by reading them where they are (`sharing`).
-`kmq.json` comes last: before it there is no clone. See docs/design/clone.md.
+Only records in the commit log and the manifest are copied. Segments and staged files are shared: on
+a disk by hard links, and in a bucket by reading them where they are (`sharing`). `kmq.json` is
+written last; there is no clone before it. See docs/design/clone.md.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from kmq_storage.objects.disk import Disk
 from kmq_storage.sharing import Sharing, sharing_of
 from kmq_storage.slips import tell_noted
 
-#: What an unfinished clone left that another one must not find; shared files are the same.
+#: Folders that are emptied before a clone is made, as an unfinished one may have left files there.
 _LEFT_OVER = (paths.CHECKPOINT_FOLDER, paths.PAGE_FOLDER, paths.LOG_FOLDER, paths.COLLECTED_FOLDER)
 
 
@@ -44,11 +44,12 @@ def make_clone(
 ) -> CloneReport:
     """Make a clone of the newest state of a store.
 
-    AlreadyExistsError when there is a store, InvalidRequestError where no files can be shared.
+    AlreadyExistsError when there is already a store in this place, InvalidRequestError when the two
+    places can't share files.
     """
     sharing = sharing_of(source, target)
     with translated(target.url):
-        _check_free(target)  # before a lock is made there
+        _check_free(target)  # before a lock file is created there
     with translated(target.url), _alone(target):
         _begin(target, sharing)
         with sharing.keeping():
@@ -84,20 +85,20 @@ def _alone(target: Disk | BucketFiles) -> Iterator[None]:
 
 
 def _begin(target: Disk | BucketFiles, sharing: Sharing) -> None:
-    """Have a place where nothing is, or only what an unfinished clone left."""
+    """Mark the place as that of an unfinished clone, unless it is marked already."""
     if target.exists(paths.STORE_FILE):
-        target.remove(paths.CLONING_FILE)  # whoever made the clone died just after
+        target.remove(paths.CLONING_FILE)  # its process died just after it finished the clone
         raise _exists(target)
     if not target.exists(paths.CLONING_FILE):
         _check_free(target)
         sharing.begin()
-        if target.exists(paths.STORE_FILE):  # made meanwhile
+        if target.exists(paths.STORE_FILE):  # a store was created meanwhile
             target.remove(paths.CLONING_FILE)
             raise _exists(target)
 
 
 def _check_free(target: Disk | BucketFiles) -> None:
-    """InvalidRequestError where files of others are: what is left over will be deleted."""
+    """InvalidRequestError when there are other files, as leftover folders will be emptied."""
     try:
         if not target.exists(paths.STORE_FILE) and not target.exists(paths.CLONING_FILE):
             check_no_store(target)
@@ -117,7 +118,7 @@ class _Built:
     copied: tuple[SegmentEntry, ...]
 
     def report(self) -> CloneReport:
-        """What users are told."""
+        """The report for users."""
         rows = sum(entry.rows for entry in self.copied)
         return CloneReport(
             self.lsn, len(self.shared), rows, sum(entry.length for entry in self.copied)
@@ -125,7 +126,7 @@ class _Built:
 
 
 def _build(source: CommitLog, target: Disk | BucketFiles, sharing: Sharing) -> _Built:
-    """Everything but the identity; CorruptionError with `missing` when a file moved meanwhile."""
+    """Make all but the identity; CorruptionError with `missing` when a file moved meanwhile."""
     for folder in _LEFT_OVER:
         for file in list(target.walk(folder)):
             target.remove(file.path)
@@ -149,7 +150,7 @@ def _build(source: CommitLog, target: Disk | BucketFiles, sharing: Sharing) -> _
 def _copy_unsealed(
     source: CommitLog, target: Disk | BucketFiles, state: StoreState
 ) -> Iterator[SegmentEntry]:
-    """Write what stands in the log into segments of the clone, and have the state say so."""
+    """Write records in the commit log into own segments of the clone, and update the state."""
     reader = ChunkReader(source.files)
     for replaced in list(plan_seal(state, staged=False)):
         file_id = source.environment.new_uuid().bytes
@@ -161,7 +162,7 @@ def _copy_unsealed(
 def _copy_pages(
     source: CommitLog, target: Disk | BucketFiles, state: StoreState, refs: list[PageRef]
 ) -> None:
-    """Copy the pages that didn't change: the manifest of a clone is its own."""
+    """Copy the unchanged pages, since a clone does not share its manifest."""
     assert state.manifest is not None, "a reader's state has a manifest"
     unchanged = {ref.page_id for ref in state.manifest.refs}
     for ref in refs:
@@ -171,7 +172,7 @@ def _copy_pages(
 
 
 def _shared_files(manifest: Manifest, own: set[bytes]) -> dict[bytes, str]:
-    """The files that a manifest names and that aren't the clone's own, by id."""
+    """The files, by id, that a manifest names, except those that the clone wrote itself."""
     files = {}
     for ref in manifest.refs:
         for key, row in rows_of(manifest, ref):

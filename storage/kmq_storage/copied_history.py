@@ -1,7 +1,7 @@
-"""Whether a source still has what was copied of it: nothing else may be put behind it.
+"""Checking that a source still has the records that were copied, before more are copied.
 
-A source that was restored from an older state, or another branch of it, has other records at the
-offsets that were copied, though it is the same topic.
+A source that was restored from an older state, or another branch of it, may have other records at
+the copied offsets, although it is the same topic.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
 from kmq_storage.log.topic_state import Topic
 
-#: More than any record has of anything.
+#: No limit, for the rendering of a record.
 _ALL = 2**31 - 1
 
 
 def check_history(
     source: CommitLog, target: CommitLog, topic: Topic, partition: int, copied: int
 ) -> None:
-    """InvalidRequestError when the last record that was copied is another one in the source.
+    """InvalidRequestError when the source has another record at the last copied offset.
 
-    It can't be told where one of them has been trimmed, compacted or lost. Of sealed queues nobody
-    looks as long as there is nothing more to be copied: whole runs have to be read for it.
-    UnavailableError when it can't be read just now.
+    If one of both records was trimmed, compacted or lost, this can't be known, and there is no
+    error. Runs are checked only if there is more to copy, as whole runs have to be read.
+    UnavailableError when a record can't be read just now.
     """
     if not copied:
         return
@@ -54,20 +54,20 @@ def _is_another(place: str, what: str, source: CommitLog, target: CommitLog) -> 
 
 
 def _record(log: CommitLog, topic: Topic, partition: int, offset: int) -> dict[str, str] | None:
-    """What is there of a record, by column; None when there is none, or nobody can ever tell."""
+    """A record as text by column; None when there is none or it is lost."""
     span = (offset, offset + 1)
     try:
         for part in scan(log, ChunkReader(log.files), topic, partition, span, batch_rows=1):
             return _as_text(without_offsets(part.batch)) if part.rows else None
     except UnavailableError:
-        raise  # which says nothing of the record
+        raise  # the record may still exist
     except KmqError:
         pass  # trimmed, lost or damaged
     return None
 
 
 def _as_text(batch: pa.RecordBatch) -> dict[str, str]:
-    """The values as Arrow writes them: two that are no number are the same."""
+    """The values as Arrow writes them, so that two NaNs are equal."""
     return {
         name: column.to_string(container_window=_ALL, element_size_limit=_ALL)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)

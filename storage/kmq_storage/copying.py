@@ -1,12 +1,13 @@
-"""Copying topics from one store to another, from disk to bucket and back.
+"""Copying topics from one store to another, for example from a disk to a bucket and back.
 
-A copied topic keeps its id, offsets, timestamps and content. It goes over segment by segment, each
-in one commit with the offset it ends at, so a copy that was interrupted goes on where it stopped.
-Every record batch is proven when it is read here, and once more when it was written there.
+A copied topic keeps its id, offsets, timestamps and content. It is copied segment by segment. Each
+segment is committed together with the offset at which it ends, so an interrupted copy goes on where
+it stopped. Every record batch is verified when it is read, and again after it was written.
 
-What the source has lost, its copy tells as the source does: by a gap. So does it where the source
-was trimmed before a copy came to it. What was copied stays, whatever the source trims later; of
-keyed topics only while the copy keeps up with it.
+- **Lost records** of the source are a gap in the copy, as in the source. So are records that the
+  source trimmed before they were copied.
+- **Copied records stay**, even if the source trims them later. In a keyed topic, they stay only as
+  long as the copy keeps up with the source.
 """
 
 from __future__ import annotations
@@ -56,29 +57,32 @@ _Entry: TypeAlias = SegmentEntry | GapEntry | TrimEntry
 
 @dataclass(frozen=True, slots=True)
 class CopyReport:
-    """What was copied by this call; what an earlier one copied is not counted."""
+    """What one call copied, without what earlier calls copied."""
 
     topics: int
     segments: int
     rows: int
     #: Bytes of the segments written.
     bytes: int
-    #: Ranges of offsets that the source has no records for: lost there, or trimmed too early.
+    #: Ranges of offsets without records, which the source had lost or trimmed before the copy.
     gaps: int
-    #: Queues that are as in the source now, and were not before.
+    #: Queues whose state was brought up to that of the source.
     queues: int = 0
 
 
 def copy_topics(
     source: CommitLog, target: CommitLog, names: Iterable[str] | None = None
 ) -> CopyReport:
-    """Copy topics, all of them or some, and the offsets of their groups.
+    """Copy all topics, or those with given names, and the offsets of their groups.
 
-    AlreadyExistsError when the target has another topic of that name, InvalidRequestError when its
-    copy was written to or deleted since, the source has other records than were copied, or both are
-    one store, CorruptionError behind what can be read of a damaged source, IllegalStateError for a
-    target that is read-only. A reader of the target sees each partition grow in order. Groups only
-    move forward. Queues come with all topics, not with some.
+    Queues are copied only together with all topics. A reader of the target sees each partition grow
+    in order. Offsets of groups only move forward.
+
+    - **AlreadyExistsError**: the target has another topic with the same name.
+    - **InvalidRequestError**: the copy was written to or deleted in the target, the source has
+      other records than were copied, or both are one store.
+    - **CorruptionError**: the source is damaged; all that can be read before the damage is copied.
+    - **IllegalStateError**: the target is read-only.
     """
     check_writable(target.files)
     if source.identity.store_id == target.identity.store_id:
@@ -95,7 +99,7 @@ def copy_topics(
     for topic in topics:
         try:
             copied.extend(_copied(source, target, topic))
-        except InvalidRequestError as error:  # as queues that somebody received from there
+        except InvalidRequestError as error:  # a group received from these queues in the target
             what = state.keeps_accounts(topic)
             if what is None:
                 raise
@@ -106,7 +110,7 @@ def copy_topics(
     _copy_groups(state, target, topics)
     put = copy_queues(queues, lsn, target)
     if names is None:
-        check_undamaged(state)  # of which no topic, group or queue that is known may tell
+        check_undamaged(state)  # damage may hide whole topics, groups and queues
     segments = [each for each in copied if isinstance(each, SegmentEntry)]
     rows, size = sum(each.rows for each in segments), sum(each.length for each in segments)
     gaps = len(copied) - len(segments)
@@ -134,7 +138,7 @@ def _make(target: CommitLog, topic: Topic) -> None:
 
 
 def _check_is_copy(found: Topic, topic: Topic, url: str) -> None:
-    """AlreadyExistsError for another topic, InvalidRequestError for what can't become like it."""
+    """AlreadyExistsError for another topic, InvalidRequestError for a copy that was changed."""
     if found.id != topic.id:
         raise AlreadyExistsError(
             f"Topic[{topic.name}] exists already in {url}, and is no copy of this one; delete it "
@@ -156,7 +160,7 @@ def _check_is_copy(found: Topic, topic: Topic, url: str) -> None:
 
 
 def _check_was_not_deleted(state: StoreState, topic: Topic, url: str) -> None:
-    """InvalidRequestError, and no empty topic, for a copy that is gone: its offsets were given."""
+    """InvalidRequestError for a copy that was deleted, since its offsets were already used."""
     marks = (_mark(topic, number) for number in range(topic.partitions))
     if any(state.batch_version(mark) for mark in marks):
         queue = queue_of_log(topic.name)
@@ -169,12 +173,12 @@ def _check_was_not_deleted(state: StoreState, topic: Topic, url: str) -> None:
 
 
 def _mark(topic: Topic, number: int) -> str:
-    """The application whose batches are what was copied of a partition, by the offset it ends."""
+    """The application that stands for the copy of a partition; its batch is the end offset."""
     return f"copy/{topic.id.hex()}/{number}"
 
 
 class _PartitionCopy:
-    """One partition on its way from store to store."""
+    """The copy of one partition."""
 
     def __init__(self, source: CommitLog, target: CommitLog, topic: Topic, number: int) -> None:
         self._source, self._target = source, target
@@ -186,7 +190,7 @@ class _PartitionCopy:
         self._position = _position(target.state, copied, topic, number, self._mark)
 
     def run(self) -> Iterator[SegmentEntry | GapEntry]:
-        """Copy what is missing, in order; what was put into the target.
+        """Copy what is missing, in order; yields the entries that were committed in the target.
 
         Files that moved meanwhile are looked up again.
         """
@@ -214,9 +218,10 @@ class _PartitionCopy:
         yield from self._records_until(end)
 
     def _skip_to(self, start: int) -> Iterator[GapEntry]:
-        """Have a new partition begin where the source does; an older copy has a gap up to there.
+        """Go on at the source's start.
 
-        An older copy of queues begins there, too: what ended in between would go on in it.
+        A new copy begins there, and an older one gets a gap up to there. An older copy of keyed
+        queues is trimmed to it instead, because queues that ended in between would go on in it.
         """
         keyed, is_begun = self._topic.settings.keyed, self._topic.partition(self._number).is_begun
         begins = keyed and (start or is_begun)
@@ -253,7 +258,7 @@ class _PartitionCopy:
             yield from self._segment(self._written(run, behind), behind)
 
     def _segment(self, entry: SegmentEntry, behind: int) -> Iterator[SegmentEntry]:
-        # It follows the last record, so it fits whatever is before that.
+        # The segment follows the last record, so maintenance of earlier ones does not matter.
         entries = self._commit(lambda planned: [replace(entry, planned_lsn=planned)], behind)
         yield from (each for each in entries if isinstance(each, SegmentEntry))
 
@@ -267,15 +272,16 @@ class _PartitionCopy:
         records = records_behind(copied, self._proof, piece, self._reader)
         entry = write_segment(self._target.files, file_id, piece, records)
         _prove(self._proof, self._topic, self._number, entry)
-        # Readers of the target have to know.
+        # Readers of the target must know that the topic has tombstones now.
         if self._topic.has_tombstones and not copied.has_tombstones:
             entry = replace(entry, tombstones=tombstone_second(run))
         return replace(entry, old_rows=0, old_size=0)
 
     def _commit(self, made: Callable[[int], list[_Entry]], behind: int) -> list[_Entry]:
-        """Put there what is made at an LSN, which maintenance may outdate; what this copy put.
+        """Commit the entries that `made` returns for the LSN on which they are planned.
 
-        Another copy may be faster.
+        They are made again when maintenance of the target was faster. Returns the entries, or none
+        when another copy had committed them already.
         """
         mark = BatchIdEntry(self._mark, behind)
         while True:
@@ -293,9 +299,9 @@ class _PartitionCopy:
             return entries
 
     def _was_maintained(self, planned: int) -> bool:
-        """Whether it was maintenance of the target that was faster than what is planned.
+        """Whether a conflict was caused by maintenance of the target.
 
-        InvalidRequestError when somebody wrote to the partition while it was copied.
+        InvalidRequestError when the partition was written to while it was copied.
         """
         state = self._target.refresh()
         copied = state.topic(self._topic.name).partition(self._number)
@@ -304,7 +310,7 @@ class _PartitionCopy:
 
 
 def _position(state: StoreState, copied: Partition, topic: Topic, number: int, mark: str) -> int:
-    """Where to go on: at the end of what was copied, if nobody else wrote there."""
+    """The end of the copy, where it goes on; InvalidRequestError if it was written to."""
     if copied.end != (state.batch_version(mark) or 0):
         raise InvalidRequestError(
             f"{topic.name}-{number} in the target was written to since it was copied; copy into "
@@ -316,14 +322,14 @@ def _position(state: StoreState, copied: Partition, topic: Topic, number: int, m
 
 
 def _runs(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Segments one by one; what is not sealed yet in runs that make one segment."""
+    """Segments one by one, and unsealed rows in runs that make one segment each."""
     for is_segment, some in groupby(rows, lambda row: row.kind == SEGMENT):
         alone = -1  # however small they are
         yield from cut(some, weight_of, alone if is_segment else limits.SEGMENT_BYTES)
 
 
 def _prove(reader: ChunkReader, topic: Topic, number: int, entry: SegmentEntry) -> None:
-    """Read back what was written; CorruptionError when it is something else."""
+    """Read a written segment back; CorruptionError when its bytes differ."""
     layout, name = topic.layout(), topic.name
     try:
         place = row_of_segment(entry).place((topic.id, number))
@@ -336,7 +342,7 @@ def _prove(reader: ChunkReader, topic: Topic, number: int, entry: SegmentEntry) 
 
 
 def _copy_groups(state: StoreState, target: CommitLog, topics: Iterable[Topic]) -> None:
-    """Move groups forward to where they are in the source; one with a live member moves itself."""
+    """Move groups without live members forward to their offsets in the source."""
     entries = [
         GroupOffsetsEntry(name, -1, topic.id, ahead)
         for name in list(state.groups)
@@ -351,7 +357,7 @@ def _copy_groups(state: StoreState, target: CommitLog, topics: Iterable[Topic]) 
 def _ahead(
     state: StoreState, target: StoreState, group: str, topic: Topic
 ) -> tuple[tuple[int, int], ...]:
-    """The offsets of a group that are further in the source, as far as the target has them."""
+    """A group's offsets that are ahead in the source, limited to records that the target has."""
     copied, known = target.topic(topic.name), target.group_offsets(group).get(topic.id, {})
     wanted = state.group_offsets(group).get(topic.id, {})
     found = {n: copied.partition(n).readable_from(offset) for n, offset in wanted.items()}

@@ -1,6 +1,7 @@
-"""What a copy of the newest of each key has to know of deletions that its source dropped before.
+"""Deletions in a compacted topic that its source has forgotten before they were copied.
 
-A tombstone goes when it is old, with all that it deletes. Of what it deleted a copy may have some.
+Compaction drops an old tombstone together with the records that it deleted. A copy may still have
+some of these records, which must be dropped there, too.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
 def drop_deleted(
     source: CommitLog, target: CommitLog, topic: Topic, number: int, copied: int
 ) -> None:
-    """Compact what was copied, without keys that the source deleted and forgot since.
+    """Compact the copied records, and drop keys that the source has deleted since.
 
-    Before more is copied: if something was dropped there, it may have been tombstones. What stands
-    before records that the source lost stays: nobody can tell what these deleted.
+    This is done before more is copied, and only if the source dropped records behind the copy,
+    which may have been tombstones. Records before a range that the source lost are kept, as it is
+    unknown what the lost records deleted.
     """
     part, index = topic.partition(number), topic.index(number)
     lost = [gap.end for gap in index.gaps] + [hole.end for hole in index.holes]
@@ -46,7 +48,7 @@ def drop_deleted(
     def is_done(state: StoreState) -> bool:
         lsn, mine = state.lsn, state.topic(topic.name)
         rows = tuple(mine.index(number).rows(mine.partition(number).start, copied))
-        if not rows or rows[-1].end_offset > copied:  # another copy is faster
+        if not rows or rows[-1].end_offset > copied:  # another copy was faster
             return True
         return _Copied(target, Replacement(mine, number, rows, lsn)).drop_unlike(theirs, reader)
 
@@ -56,13 +58,13 @@ def drop_deleted(
 
 @dataclass(frozen=True, slots=True)
 class _Copied:
-    """What was copied of a partition."""
+    """The copied records of a partition."""
 
     target: CommitLog
     whole: Replacement
 
     def drop_unlike(self, theirs: Replacement, source: ChunkReader) -> bool:
-        """Drop keys that the source has no more; False when the partition changed meanwhile."""
+        """Drop keys that the source no longer has; False when the partition changed meanwhile."""
         whole, reader = self.whole, ChunkReader(self.target.files)
         deleted = self._deleted(reader, theirs, source)
         if not len(deleted):
@@ -73,7 +75,7 @@ class _Copied:
         return not keep_only(self.target, whole, survivors).conflicts
 
     def _deleted(self, reader: ChunkReader, theirs: Replacement, source: ChunkReader) -> Numbers:
-        """The newest offsets of keys that the source has no more, but for tombstones."""
+        """The newest offsets of keys that the source no longer has, except tombstones."""
         tombstones = Survivors(*self.whole.span)
 
         def of_target() -> Iterator[pa.RecordBatch]:
@@ -87,7 +89,7 @@ class _Copied:
         )
         rows = _rows_of(self.whole) + _rows_of(theirs)
         marks = np.concatenate(list(newest_offsets(chain(of_target(), of_source), rows=rows)))
-        # Of other keys the source has the same record, or a newer one.
+        # Odd marks are the source's: for these keys, it has the same record or a newer one.
         newest: Numbers = marks[marks % 2 == 0] // 2
         newest = newest[newest >= theirs.first]
         return newest[~tombstones.of(newest)]

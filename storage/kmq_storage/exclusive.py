@@ -1,7 +1,7 @@
-"""The place of who reads a group alone, as a query of Spark does; `membership` is for the others.
+"""The exclusive member of a group, such as a Spark query; `membership` is for shared groups.
 
-Each of the two looks at the other's locks, and both take a generation when they come in: of two at
-the same time one is refused when its commit is bound, looks again, and says so.
+Both kinds of members check the other kind's locks, and both take a new generation when they join.
+So if two join at the same time, binding refuses one of them, which then checks again and fails.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ _TRIES, _PAUSE = 10_000, 0.001
 
 
 class ExclusiveMembership:
-    """The place of who has a group for itself; a kernel lock frees it when its process dies.
+    """The exclusive membership in a group, which a kernel frees when its process dies.
 
-    In a bucket no kernel does. There who was the last member takes its place back at once, as its
-    earlier process is dead, or is fenced by the new generation; others wait for the lease's end.
+    In a bucket, there is no such kernel. There, a member with the same name as the last one takes
+    its place back at once: its earlier process is dead, or is fenced by the new generation. Other
+    members wait until the lease ends.
     """
 
     def __init__(self, log: CommitLog, group: str, member: str, *, told: str) -> None:
-        """Join as this member; `told` goes before the process in what others are told of it."""
+        """Join as this member; `told` comes before the process in its description for others."""
         self._log = log
         self._client = f"{told}, {this_process()}"
         self._group = check_name("group", group)
@@ -46,11 +47,11 @@ class ExclusiveMembership:
             raise
 
     def _has_taken(self) -> bool:
-        """Whether the place is ours now; who only looks whether it is taken has it for a moment."""
+        """Try to take the lock; retries, as a check by another process holds it for a moment."""
         for _ in range(_TRIES):
             if self._lock.try_acquire():
                 return True
-            if self._lock.is_held():  # for longer: who looks is not seen by others who do
+            if self._lock.is_held():  # by a member: checks don't see each other
                 return False
             self._log.environment.sleep(_PAUSE)
         return False
@@ -66,22 +67,22 @@ class ExclusiveMembership:
             for other in live_members(self._log, known).values():
                 raise _taken(self._group, f"member {other.name} of {other.client}")
             self.generation = known.generation + 1
-            with suppress(FencedError):  # somebody else was faster
+            with suppress(FencedError):  # another member was faster
                 self.tell_assignment({})
                 return
 
     def tell_assignment(self, assignment: Mapping[str, list[int]]) -> None:
-        """Have everybody see which partitions this member reads."""
+        """Commit which partitions this member reads."""
         entry = GroupEntry(self._group, self.generation, self._member, self._client, assignment)
         self._log.commit([Unit((entry,))])
 
     def leave(self) -> None:
-        """Make room for the next member."""
+        """Release the lock for the next member."""
         self._lock.release()
 
 
 def has_exclusive_member(log: CommitLog, group: str) -> bool:
-    """Whether somebody reads the group alone now."""
+    """Whether the group has a live exclusive member."""
     with translated(log.files.url):
         return log.files.open_lock(paths.member_lock(group)).is_held()
 

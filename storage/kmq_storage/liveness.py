@@ -1,8 +1,8 @@
-"""Who of a group's members is dead, as one of them sees it by looking now and then.
+"""Finding dead members of a group, as seen by one member that looks now and then.
 
-Pure: beats and times in, the dead out. It never decides who owns a partition: it only says whom to
-plan away, and a plan is what fences. Members stand in a ring, and each looks after those behind
-it up to the first that shows life: with n members that are n looks, not n * n.
+All of it is pure: beats and times go in, dead members come out. It never decides about partitions.
+It only tells which members to remove from the plan, and the plan fences them. Members form a ring,
+and each one watches those behind it up to the first live one. So n members take n looks, not n * n.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from kmq_storage.format.group_entries import GroupPlan, PlannedMember
 
-#: Who didn't beat for so many looks may be unable to look after those behind it.
+#: A member without a beat for this many looks may not be watching the members behind it.
 _QUIET_LOOKS = 4
-#: A look counts for the time since the last one, but not for what the observer itself overslept.
+#: The most steps that one look counts for, since the observer itself may have slept too long.
 _OVERSLEPT = 2
 
 
@@ -26,7 +26,7 @@ class _Seen:
 
 
 class Liveness:
-    """What one member saw of the others."""
+    """What one member has seen of the others."""
 
     def __init__(self, step: float) -> None:
         #: Seconds between two looks.
@@ -36,9 +36,9 @@ class Liveness:
     def dead(
         self, plan: GroupPlan, own: int, beat_of: Callable[[PlannedMember], int | None], now: float
     ) -> set[int]:
-        """The epochs that are to be planned away; `now` never goes back.
+        """The epochs of members to remove from the plan; `now` must be a monotonic time.
 
-        `beat_of`: a number that changes while a member lives, None when it is gone.
+        `beat_of` returns a number that changes while a member lives, or None when it is gone.
         """
         seen: dict[int, _Seen] = {}
         dead: set[int] = set()

@@ -1,7 +1,7 @@
-"""Looking at records before a queue hands them out: what a filter lets in, and what order goes by.
+"""Looking at records before a queue delivers them: which ones a filter lets in, and their keys.
 
-Whoever wants records looks at as many as it takes, and a commit says what it saw. Looking is a
-function of the records, so it does not matter who does it.
+A receiver looks at as many records as it needs, and commits the result. The result depends only on
+the records, so it does not matter which receiver looks.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from kmq_storage.lost_records import finish_free, gaps_of, loss_of
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: Records of one commit.
+#: The most records of one look.
 _ROWS = 32_768
-#: Nobody looks further while so many records that were looked at wait for others of their keys.
+#: No receiver looks further while this many records wait for others with the same key.
 _AHEAD = 100_000
 _COLUMNS = frozenset({"key", "_key", "properties", "_properties"})
 
 
 def look_ahead(log: CommitLog, reader: ChunkReader, queue: Queue, most: int) -> None:
-    """Look at records until so many can be had, or enough are known, or there are no more."""
-    lacking = 0  # at least so many more are wanted; to find out goes through all partitions
+    """Look at records until `most` are deliverable, or too many wait, or there are no more."""
+    lacking = 0  # a lower bound; counting goes through all partitions
     for key, (_, end) in spans_of(log.state, queue).items():
         while queue.looks(key) and queue.looked_up_to(key) < end:
             lacking = lacking if lacking > 0 else _lacking(log, queue, most)
@@ -55,9 +55,9 @@ def look_ahead(log: CommitLog, reader: ChunkReader, queue: Queue, most: int) -> 
 
 
 def _lacking(log: CommitLog, queue: Queue, most: int) -> int:
-    """How many more are wanted than can be had; none while many can't though it is their time.
+    """How many deliverable records are missing; 0 while very many due records wait for others.
 
-    Those that somebody holds, or whose time comes later, keep nobody from the others.
+    Locked and delayed records do not count as waiting.
     """
     spans, now = spans_of(log.state, queue), log.now_us()
     lacking = most - sum(run.rows for run in queue.take(spans, most, now))
@@ -65,8 +65,8 @@ def _lacking(log: CommitLog, queue: Queue, most: int) -> int:
 
 
 def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | None:
-    """Look at the next records of a partition; how many enter, None when there are none."""
-    unbound = queue.unbound.get(key[0], 0)  # first: who unbinds it now has the look refused
+    """Look at a partition's next records; returns how many enter, or None if there are none."""
+    unbound = queue.unbound.get(key[0], 0)  # read first: a later unbind makes the look conflict
     start, end = spans_of(log.state, queue).get(key, (0, 0))
     begin = max(queue.looked_up_to(key), start)
     _, following = queue.filter_at(key, begin)
@@ -74,7 +74,7 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | 
     if begin >= until:
         return None
     lost = gaps_of(log, key, begin, until)
-    if lost and lost[0].start <= begin:  # looked at in one go, however long it is
+    if lost and lost[0].start <= begin:  # a gap is passed with one look, however long it is
         until = min(end, lost[0].end)
     elif lost:
         until = lost[0].start
@@ -85,17 +85,17 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | 
     entry = LookEntry(queue.id, *key, begin, until, entered, order, unbound)
     try:
         log.commit([Unit((entry,))], durable=False)
-    except ConflictError:  # somebody else looked
+    except ConflictError:  # another receiver looked
         lost = []
     log.refresh()
     if lost and until > lost[0].start:
-        finish_free(log, queue, key, lost[0])  # what was looked at before it was lost
+        finish_free(log, queue, key, lost[0])  # records that were looked at before they were lost
         raise loss_of(log, queue, [(key, lost[0])])
     return len(offsets)
 
 
 def entering_later(log: CommitLog, reader: ChunkReader, queue: Queue) -> Mapping[Key, Numbers]:
-    """Of partitions with a filter, the records that enter though nobody looked at them yet."""
+    """For partitions with a filter, the records that it lets in and that were not looked at yet."""
     found = {}
     for key, (start, end) in spans_of(log.state, queue).items():
         begin = max(queue.looked_up_to(key), start)
@@ -113,7 +113,7 @@ def entering_later(log: CommitLog, reader: ChunkReader, queue: Queue) -> Mapping
 def _entering(
     log: CommitLog, reader: ChunkReader, queue: Queue, key: Key, span: tuple[int, int]
 ) -> tuple[Numbers, npt.NDArray[np.uint64]]:
-    """The records of a span, in which one filter holds, that enter; and what they go by."""
+    """The records of a span with one filter that enter the queue, and their ordering keys."""
     topic = log.state.topic_by_id(key[0])
     offsets, order = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
     if topic is None:

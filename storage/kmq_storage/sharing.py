@@ -1,4 +1,4 @@
-"""How a clone comes to the files of its source without copying them: by links, or by reference."""
+"""Sharing files between a store and its clone without copying them: by links or by reference."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Sharing(Protocol):
-    """What differs by place; calls in this order."""
+    """The steps of making a clone that differ by place, in the order of their calls."""
 
-    #: What the clone's identity says of where its files are.
+    #: The prefixes of other stores with shared files, for the clone's identity.
     origins: tuple[str, ...]
 
     def begin(self) -> None:
-        """Show that a clone is being made; InvalidRequestError when none can be made there."""
+        """Mark the place of the clone; InvalidRequestError when no clone can be made there."""
 
     def keeping(self) -> AbstractContextManager[None]:
-        """Have the source keep its files while the clone is made."""
+        """A block in which the source keeps its files, while the clone is made."""
 
     def share(self, files: Iterable[str]) -> None:
-        """Have these files of the source."""
+        """Share these files of the source."""
 
     def start_log(self, identity: Identity, lsn: int) -> None:
-        """Have a log that begins behind a commit."""
+        """Begin a log behind commit `lsn`."""
 
     def register(self, clone: Identity, lsn: int, file_ids: tuple[bytes, ...]) -> None:
-        """Have the source keep these files for as long as there is this clone."""
+        """Make the source keep these files as long as the clone exists."""
 
 
 def sharing_of(source: CommitLog, target: Disk | BucketFiles) -> Sharing:
-    """How a clone there shares files; InvalidRequestError for places that have none in common."""
+    """The way of sharing for two places; InvalidRequestError if they can't share files."""
     place = source.files
     if isinstance(target, BucketFiles):
         if isinstance(place, BucketFiles) and urlsplit(target.url)[:2] == urlsplit(place.url)[:2]:
@@ -56,7 +56,7 @@ def sharing_of(source: CommitLog, target: Disk | BucketFiles) -> Sharing:
 
 
 class Links:
-    """On a disk each file gets a second name: the stores know nothing of each other."""
+    """Sharing on a disk: each file gets a hard link, and the stores are independent."""
 
     origins: tuple[str, ...] = ()
 
@@ -65,7 +65,7 @@ class Links:
         self._target = target
 
     def begin(self) -> None:
-        """Link the source's kmq.json, which shows whether there can be links at all."""
+        """Link the source's kmq.json, which also shows whether links are possible."""
         try:
             self._target.link(paths.CLONING_FILE, self._source.files, paths.STORE_FILE)
         except OSError as error:
@@ -75,11 +75,11 @@ class Links:
         self._target.sync_names("")
 
     def keeping(self) -> AbstractContextManager[None]:
-        """Nothing to do: what is linked stays, and what is gone before is looked up again."""
+        """A block without effect: linked files stay, and files that moved are looked up again."""
         return nullcontext()
 
     def share(self, files: Iterable[str]) -> None:
-        """Link each file, and bring the names to disk."""
+        """Link each file, and sync the names."""
         folders = set()
         for file in files:
             try:
@@ -92,15 +92,15 @@ class Links:
             self._target.sync_names(folder)
 
     def start_log(self, identity: Identity, lsn: int) -> None:
-        """Make the first log file."""
+        """Create the first log file."""
         self._target.open_log(paths.log_file(lsn + 1), identity.log_file_bytes, create=True)
 
     def register(self, clone: Identity, lsn: int, file_ids: tuple[bytes, ...]) -> None:
-        """Nothing to do: a file is there until its last name is gone."""
+        """Do nothing: a file exists until its last link is removed."""
 
 
 class Registration:
-    """In a bucket files stay where they are, and their stores keep them for the clone."""
+    """Sharing in a bucket: files stay where they are, and their stores keep them for the clone."""
 
     def __init__(self, log: CommitLog, source: BucketFiles, target: BucketFiles) -> None:
         self._log = log
@@ -117,22 +117,22 @@ class Registration:
 
     @contextmanager
     def keeping(self) -> Iterator[None]:
-        """Pin what is there now."""
+        """Pin the current files of the source."""
         self._began = self._source.now()
         with pinned(self._log, self._log.refresh().lsn, limits.ORPHAN_AGE):
             yield
 
     def share(self, files: Iterable[str]) -> None:
-        """Nothing to do: the clone's identity says where they are."""
+        """Do nothing: the clone's identity tells where the files are."""
 
     def start_log(self, identity: Identity, lsn: int) -> None:
-        """Say that there are no commits up to this one."""
+        """Mark the commits up to this one as collected."""
         mark_collected(self._target, lsn)
 
     def register(self, clone: Identity, lsn: int, file_ids: tuple[bytes, ...]) -> None:
         """Write a record into every store that has some of the files.
 
-        UnavailableError when it took so long that the pin may be over before the clone is there.
+        UnavailableError when cloning took so long that the pin may end before the clone exists.
         """
         record = CloneRecord(clone.store_id, self._target.prefix, lsn, file_ids)
         name, contents = encode_clone(record)

@@ -1,6 +1,6 @@
-"""The path of one record, told from the commits that are still in the log.
+"""Tracing one record: what happened to it, from the commits that are still in the log.
 
-A kind of entry that says something of records has its case in `_Record.told`.
+Each kind of entry that affects records has its case in `_Record.told`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import out_of_range
 from kmq_storage.model import Commit
 
-#: What each answer of a receiver is called.
+#: The name of the event for each answer of a receiver.
 _ANSWERS = {
     ACK: "acked",
     RETRY: "retried",
@@ -53,23 +53,23 @@ _ANSWERS = {
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that happened to a record."""
+    """One event in the life of a record."""
 
-    #: The commit that tells it; None when it is no longer in the log.
+    #: The commit of the event; None when it is no longer in the log.
     lsn: int | None
     time: datetime | None
-    #: `sent`, `passed` (by a group, which committed a later offset), `rewound` (by a group, to it
-    #: or before it), `sealed` (it stands in a segment from now on), `trimmed`, `cut out`; of queues
+    #: `sent`, `passed` (a group committed a later offset), `rewound` (a group went back to it or
+    #: before it), `sealed` (it was moved to a segment), `trimmed`, `cut out`; in a queue
     #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`.
     event: str
-    #: Who and where: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on. A
-    #: dead letter was sent with `from_queue`, `from_offset` and so on, or `moved_back_from`; what
-    #: became one, or was moved back, went to `to_queue` and `to_offset`, with a `reason`.
+    #: Details: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on. A dead
+    #: letter was sent with `from_queue`, `from_offset` and so on, or `moved_back_from`. A record
+    #: that became a dead letter, or was moved back, has `to_queue`, `to_offset` and a `reason`.
     facts: Mapping[str, Any]
 
 
 def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceStep]:
-    """What happened to a record, in the order of commits; first what is no longer in the log."""
+    """The events of a record in the order of commits, first those no longer in the log."""
     state = log.refresh()
     topic = state.topic(name)
     part = topic.partition(partition)
@@ -87,7 +87,7 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
 
 
 def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> Iterator[TraceStep]:
-    """What must have happened before the commits that are still in the log."""
+    """The events that must have happened before the commits that are still in the log."""
     if not any(step.event == "sent" for step in told):
         yield TraceStep(None, None, "sent", {})
     for name, group in sorted(state.groups.items()):
@@ -97,18 +97,18 @@ def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> It
 
 
 class _Record:
-    """A record, and the groups of which it is known whether they are past it."""
+    """The traced record, and whether each known group has passed it."""
 
     def __init__(self, place: RecordAddress, queues: Mapping[bytes, str], letters: Letters) -> None:
         self.topic_id, self.partition, self.offset = place
-        #: The names of queues by their ids, unless they were deleted.
+        #: The names of existing queues by id.
         self._queues = queues
         self._letters = letters
         self.passed: dict[str, bool] = {}
         self._is_trimmed = False
 
     def told(self, commit: Commit) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """What the entries of a commit tell of it."""
+        """The events of the record in a commit."""
         entries = commit.entries
         for index, entry in enumerate(entries):
             match entry:
@@ -145,7 +145,7 @@ class _Record:
                     pass
 
     def _handed(self, entry: AcquireEntry | AnswerEntry) -> Iterator[Mapping[str, Any]]:
-        """The delivery of it that was handed out, or answered."""
+        """The record's delivery in an entry of a queue, if there is one."""
         queue = self._queues.get(entry.queue_id, entry.queue_id.hex())
         for run in entry.runs:
             if self._in(run, run.first, run.first + run.rows):
@@ -169,7 +169,7 @@ class _Record:
 
 
 def _is_begun(trim: Entry, *behind: Entry) -> bool:
-    """Whether a trim goes one offset further: a run that begins queues stands there instead."""
+    """Whether a trim drops one offset more, which belongs to a run that begins queues instead."""
     return isinstance(trim, TrimEntry) and any(
         isinstance(segment, SegmentEntry)
         and (segment.topic_id, segment.partition) == (trim.topic_id, trim.partition)
@@ -179,7 +179,7 @@ def _is_begun(trim: Entry, *behind: Entry) -> bool:
 
 
 def _sender(behind: Sequence[Entry]) -> Mapping[str, Any]:
-    """Whose records are before these entries: a unit ends with who sent it."""
+    """The sender of the records before these entries, which ends their unit."""
     for entry in behind:
         match entry:
             case ProducerEntry():

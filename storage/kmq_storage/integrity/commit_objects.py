@@ -1,4 +1,4 @@
-"""The commits of a store in a bucket: an object each, and each follows its predecessor."""
+"""Checks of the commits in a bucket: each is a valid object and follows its predecessor."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from kmq_storage.objects.read_cache import RemoteContents
 
 Contents: TypeAlias = pa.Buffer | RemoteContents
 
-#: So many commits may have come while somebody slept who does not look before it writes.
+#: The most commits that may come while a writer sleeps that does not look before it writes.
 _SLEPT_MAX = 1_000
 
 
 def check_objects(
     files: BucketFiles, seed: int, state: StoreState, *, deep: bool
 ) -> Iterator[Finding]:
-    """What is wrong with the commits up to the last one of a state.
+    """Damage in the commits up to the last one of a state.
 
-    Each is asked for: a listing only says where to begin, since it may be a little old.
+    Each commit is requested. A listing is used only to find where to begin, as it may lag behind.
     """
     last = state.lsn if state.broken is None else max(state.lsn, state.broken.last_lsn)
     before: FrameHeader | None = None
@@ -60,7 +60,7 @@ def check_objects(
         except InvalidFrameError as error:
             before = None
             yield Damage(paths.commit_object(lsn), reason=f"commit {lsn}: {error}")
-    collected = collected_lsn(files) if missing else 0  # meanwhile, perhaps
+    collected = collected_lsn(files) if missing else 0  # they may have been collected meanwhile
     for begin, end in _runs(lsn for lsn in missing if lsn > collected):
         yield _missing(begin, end)
 
@@ -68,9 +68,9 @@ def check_objects(
 def _look_at(
     files: BucketFiles, lsn: int, before: FrameHeader | None, seed: int
 ) -> tuple[FrameHeader, bytes, Contents]:
-    """The header, the directory and all bytes of a commit that follows another one.
+    """The header, the directory and all bytes of the commit after `before`.
 
-    InvalidFrameError when it doesn't prove itself.
+    InvalidFrameError when it is damaged.
     """
     contents = files.map(paths.log_file(lsn))
     return *_proven(contents, lsn, before, seed), contents
@@ -90,16 +90,17 @@ def _missing(first: int, last: int) -> Damage:
 
 
 def _first_listed(files: BucketFiles, last: int) -> int:
-    """The first commit that counts and is there; what was collected may go, and counts no more."""
+    """The first listed commit that is not marked as collected."""
     first = collected_lsn(files) + 1
     listed = (paths.try_commit_lsn(found.path) for found in files.walk(paths.LOG_FOLDER))
     return next((lsn for lsn in listed if lsn is not None and first <= lsn), last + 1)
 
 
 def unmarked(files: BucketFiles, state: StoreState) -> tuple[int, int]:
-    """The commits in [first, behind) that are gone before all others, though no mark says so.
+    """The range [first, behind) of the oldest commits that are missing without a mark.
 
-    None of them is needed: the state begins at a checkpoint behind them.
+    None of them is needed, as the state begins at a checkpoint behind them. (0, 0) if none are
+    missing.
     """
     behind = min(_first_listed(files, state.lsn), state.checkpoint_lsn + 1)
     first = collected_lsn(files) + 1
@@ -109,10 +110,11 @@ def unmarked(files: BucketFiles, state: StoreState) -> tuple[int, int]:
 
 
 def take_missing(files: BucketFiles, seed: int, state: StoreState) -> None:
-    """Have an object that is no commit at the names of commits which are gone, not collected.
+    """Occupy the names of missing commits that were not collected by invalid objects.
 
-    Who slept before such a name takes it for free, and what it wrote there nobody would read. Of
-    those before all that are there the last ones: who slept longer looks before it writes.
+    A writer that slept could otherwise create such a name, and no reader would read it.
+    Of the missing commits before all existing ones, only the last are occupied: a writer that slept
+    longer looks before it writes.
     """
     objects = CommitObjects(files, seed)
     first = max(collected_lsn(files) + 1, _first_listed(files, state.lsn) - _SLEPT_MAX)
@@ -122,7 +124,7 @@ def take_missing(files: BucketFiles, seed: int, state: StoreState) -> None:
 
 
 def _runs(lsns: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Numbers that follow each other together: the first and the last of them."""
+    """The first and last number of each run of consecutive numbers."""
     for _, run in groupby(enumerate(lsns), key=lambda each: each[1] - each[0]):
         (_, first), *rest = run
         yield first, rest[-1][1] if rest else first

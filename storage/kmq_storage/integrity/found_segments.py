@@ -1,4 +1,4 @@
-"""Segments found by their names, without a manifest that says what they are."""
+"""Finding segments by their names and contents, without a manifest."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ from kmq_storage.objects.files import Files, FoundFile
 _PATH = re.compile(
     rf"{paths.SEGMENT_FOLDER}/([0-9a-f]{{32}})/(\d+)/(\d{{20}})-[0-9a-f]{{32}}\.arrow\Z"
 )
-#: Behind the magic of an Arrow file.
+#: The position behind the magic of an Arrow file.
 _HEAD_AT = 8
 _LENGTH_AT, _LENGTH_BYTES = 10, 4
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
-    """A segment whose footer proves itself; `row` leaves its columns open."""
+    """A segment with a valid footer; the columns of `row` are still open."""
 
     topic_id: bytes
     partition: int
     topic: str
     row: Row
-    #: Of a typed topic the versions of its schema that the segment tells.
+    #: The schema versions of a typed topic that the segment tells.
     schemas: tuple[str, ...]
     #: The columns of its batches.
     schema: pa.Schema
-    #: Whether it is a run in which queues begin behind 0: made by a trim up to its first record.
+    #: Whether it is a run made by a trim, in which queues begin at an index above 0.
     begun: bool = False
-    #: Whether each of its batches proves itself, too, what stands before them, and its version.
+    #: Whether its batches, the bytes before them, and its format version are valid, too.
     whole: bool = True
 
     def row_of(self, layout: Layout) -> Row | None:
-        """The row of the manifest; None when no version of the topic's schema has its columns."""
+        """The manifest's row; None when no version of the topic's schema has its columns."""
         for columns in layout.sealed:
             if layout.stored(columns, self.topic).equals(self.schema):
                 return replace(self.row, columns=columns | self.row.columns & RUN)
@@ -59,9 +59,9 @@ class FoundSegment:
 
 
 def find_segments(files: Files, store_id: uuid.UUID) -> Iterator[FoundSegment]:
-    """The segments there are, and those that a clone shares, but for those with damaged footers.
+    """All segments with valid footers, including those that a clone shares.
 
-    FormatVersionError for one that a newer kmq wrote.
+    FormatVersionError for a segment that a newer kmq wrote.
     """
     shared = shared_files(files, store_id, paths.SEGMENT_FOLDER)
     for file in chain(files.walk(paths.SEGMENT_FOLDER), shared):
@@ -71,9 +71,9 @@ def find_segments(files: Files, store_id: uuid.UUID) -> Iterator[FoundSegment]:
 
 
 def named_ends(files: Files, store_id: uuid.UUID) -> Iterator[tuple[Key, int]]:
-    """How far each partition went at least, as the name of any segment tells, also a damaged one.
+    """The least end of each partition, by the names of its segments, damaged ones included.
 
-    Its first offset was given out.
+    The first offset of a segment, which its name tells, was surely given out.
     """
     shared = shared_files(files, store_id, paths.SEGMENT_FOLDER)
     for file in chain(files.walk(paths.SEGMENT_FOLDER), shared):
@@ -84,7 +84,7 @@ def named_ends(files: Files, store_id: uuid.UUID) -> Iterator[tuple[Key, int]]:
 
 
 def try_segment(files: Files, file: FoundFile) -> FoundSegment | None:
-    """The segment in a file; None when it is none, or its footer is damaged, or it is gone.
+    """The segment in a file; None for another file, a damaged footer or a missing file.
 
     FormatVersionError when a newer kmq wrote it, OSError when a bucket doesn't answer.
     """
@@ -113,7 +113,7 @@ def _found(contents: pa.Buffer, file: FoundFile, match: re.Match[str]) -> FoundS
     says_version = _says_version(reader.schema, contents, file.path)
     footer, end = _footer(contents, file), end_of_run(reader.schema)
     row = _row(contents, file, footer, int(base), end)
-    if not says_version:  # else readers would take the footer for whole
+    if not says_version:  # a wrong checksum, so that readers don't take the footer for valid
         row = replace(row, checksum=row.checksum ^ 1)
     return FoundSegment(
         bytes.fromhex(topic_id),
@@ -128,9 +128,10 @@ def _found(contents: pa.Buffer, file: FoundFile, match: re.Match[str]) -> FoundS
 
 
 def _says_version(schema: pa.Schema, contents: pa.Buffer, file: str) -> bool:
-    """Whether that can be read by which kmq it was written; FormatVersionError for a newer one.
+    """Whether the format version in the footer is valid; FormatVersionError for a newer one.
 
-    Its head says so, too: where that knows better, what its end says was changed since.
+    The head of the file has the version, too. If the head has the current version, a newer one in
+    the footer is damage.
     """
     try:
         check_metadata(schema.metadata, file)
@@ -144,7 +145,7 @@ def _says_version(schema: pa.Schema, contents: pa.Buffer, file: str) -> bool:
 
 
 def _head_is_known(contents: pa.Buffer, file: str) -> bool:
-    """Whether what stands before the batches says that this version wrote it."""
+    """Whether the head of a file tells that this format version wrote it."""
     with suppress(CorruptionError, pa.ArrowException, OSError):
         metadata = pa.ipc.open_stream(contents.slice(_HEAD_AT)).schema.metadata
         check_metadata(metadata, file)
@@ -153,7 +154,7 @@ def _head_is_known(contents: pa.Buffer, file: str) -> bool:
 
 
 def _is_begun(contents: pa.Buffer, footer: SegmentFooter, file: str) -> bool:
-    """Whether queues begin behind 0 in a run; not where nobody can tell any more."""
+    """Whether queues begin at an index above 0 in a run; False if this can't be read."""
     try:
         return bool(beginnings_in(contents, footer, file).indexes.any())
     except CorruptionError:
@@ -170,7 +171,7 @@ def _footer(contents: pa.Buffer, file: FoundFile) -> SegmentFooter:
 def _row(
     contents: pa.Buffer, file: FoundFile, footer: SegmentFooter, base: int, end: int | None
 ) -> Row:
-    """The row of a segment; only a run says by itself where it ends, and may have no records."""
+    """The row of a segment; a run's metadata tells its end, and it may have no records."""
     chunks = footer.chunks
     if not (chunks or footer.beginnings):
         raise CorruptionError(f"{file.path} has no batches", file=file.path)
@@ -203,37 +204,37 @@ def _is_whole(contents: pa.Buffer, footer: SegmentFooter) -> bool:
 
 @dataclass(slots=True)
 class FoundRows:
-    """Rows of what stands anywhere, by partition; those of one may overlap."""
+    """Rows for all records that were found, by partition; rows of a partition may overlap."""
 
     rows: dict[Key, list[Row]] = field(default_factory=dict)
-    #: The files of runs in which queues begin behind 0.
+    #: The files of runs in which queues begin at an index above 0.
     begun: set[bytes] = field(default_factory=set)
-    #: The files of segments of which batches are damaged.
+    #: The files of segments with damaged batches.
     damaged: set[bytes] = field(default_factory=set)
 
     def note(self, key: Key, row: Row) -> None:
-        """A partition has this row, or had it."""
+        """Note a row that a partition has or had."""
         self.rows.setdefault(key, []).append(row)
 
     def note_segment(self, segment: FoundSegment, row: Row) -> None:
-        """There is a segment with this row."""
+        """Note a segment with its row."""
         self.note((segment.topic_id, segment.partition), row)
         self.begun |= {row.file} if segment.begun else set()
         self.damaged |= set() if segment.whole else {row.file}
 
     def distinct(self, rows: Sequence[Row]) -> list[Row]:
-        """Of some of the rows one for each offset, as `without_overlaps` chooses them."""
+        """A choice among the rows without overlaps; see `without_overlaps`."""
         return without_overlaps(rows, self.begun, self.damaged)
 
 
 def without_overlaps(
     rows: Sequence[Row], begun: Collection[bytes], damaged: Collection[bytes]
 ) -> list[Row]:
-    """One row for each offset: those that cover the most together, and where several do, the ones
-    with the fewest offsets in `damaged` files, and of these the fewest.
+    """Choose rows without overlaps.
 
-    `begun` are the files of runs that trims made: of what begins before such a run all that it
-    may still need was given up.
+    The best choice covers the most offsets, then has the fewest offsets in `damaged` files, and
+    then the fewest rows. `begun` are the files of runs that trims made. A row that begins before
+    such a run and reaches into it is never chosen, since its records were trimmed.
     """
     starts = [row.base_offset for row in rows if row.file in begun]
     usable = [
@@ -241,7 +242,8 @@ def without_overlaps(
     ]
     usable.sort(key=lambda row: (row.end_offset, row.file not in begun))
     ends = [row.end_offset for row in usable]
-    #: The best choice of the rows before each, and which of them come before the last one chosen.
+    #: The value of the best choice among the rows before each, and the number of rows that end
+    #: before each begins.
     best, before = [(0, 0, 0)], list[int]()
     for number, row in enumerate(usable):
         before.append(bisect_right(ends, row.base_offset, hi=number))

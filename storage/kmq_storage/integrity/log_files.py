@@ -1,4 +1,4 @@
-"""The files of the commit log: every frame follows its predecessor, and nothing else is there."""
+"""Checks of the log files: every frame follows its predecessor, and there are no other bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmq_storage.log.state import StoreState
 
 
 class LogFilesCheck:
-    """Goes through the frames of a log up to the last commit that is known to be there."""
+    """Checks the frames of a log up to the last commit that is known to exist."""
 
     def __init__(self, journal: Journal, state: StoreState, *, deep: bool) -> None:
         self._journal = journal
@@ -27,7 +27,7 @@ class LogFilesCheck:
         self._last = state.lsn if broken is None else max(state.lsn, broken.last_lsn)
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong, file by file."""
+        """The damage, file by file."""
         yield from self._frames()
         for first, size in self._journal.folder.resized().items():
             expected = self._journal.folder.file_bytes
@@ -41,7 +41,7 @@ class LogFilesCheck:
                 frame, reason = journal.try_next(cursor)
                 here = cursor if frame is not None else journal.try_locate(cursor)
                 found = None if frame is not None else journal.try_resync(cursor)
-            except CollectedError:  # meanwhile: nobody needs any more what it began with
+            except CollectedError:  # the first commits were collected meanwhile
                 cursor = self._begin()
                 continue
             if frame is not None:
@@ -64,7 +64,7 @@ class LogFilesCheck:
         return self._journal.start_of(folder.first_lsn())
 
     def _between(self, cursor: Cursor, frame: StoredFrame) -> Iterator[Finding]:
-        """A file is over where its successor begins: zeros, or what was written again there."""
+        """Check the end of a file: zeros, or frames that were rewritten into the next file."""
         if not self._deep or frame.file == cursor.file or not cursor.position:
             return
         log, file = self._journal.folder.open(cursor.file), paths.log_file(cursor.file)

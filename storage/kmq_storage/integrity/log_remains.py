@@ -1,4 +1,4 @@
-"""What is left of a log of which no checkpoint can be read: where it begins, and its commits."""
+"""The readable rest of a log without a usable checkpoint: where it begins, and its commits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LeftCommit:
-    """A commit that can be read, and where it stands."""
+    """A readable commit and its position."""
 
     lsn: int
     time: int
@@ -37,16 +37,17 @@ class LeftCommit:
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """The commits that can be read, behind the last one that is gone."""
+    """The readable commits behind the last missing one."""
 
+    #: The LSN of the last missing commit.
     before: int
     entries: Iterator[Entry]
-    #: Of these the first ones, up to the mark of those that were collected: nobody reads them.
+    #: The first of these commits, if they are marked as collected, so that no reader reads them.
     marked: Sequence[LeftCommit] = ()
 
 
 def commits_left(files: Files, identity: Identity) -> Iterator[LeftCommit]:
-    """The commits that can be read."""
+    """All readable commits."""
     if is_disk(files):
         journal = Journal(files, identity, open_hint(files, identity.seed, SYSTEM))
         return _of_frames(journal, journal.folder.first_lsn())
@@ -61,10 +62,10 @@ def _entries_of(commits: Iterable[LeftCommit]) -> Iterator[Entry]:
 
 
 def remains_of(files: Files, identity: Identity, known: int, since: int) -> Remains:
-    """What is left of a log behind a checkpoint at `since`.
+    """The rest of a log behind a checkpoint at LSN `since`.
 
-    Where that is nothing, those who wrote files knew it up to `known`: then there was more, and
-    the log has damage behind that.
+    If nothing is left, the writers of files still knew commits up to LSN `known`. The log is then
+    marked as damaged behind these.
     """
     if is_disk(files):
         return _of_disk(files, identity, known)
@@ -111,9 +112,10 @@ def _of_bucket(files: BucketFiles, identity: Identity, known: int, since: int) -
 
 
 def _marked(objects: CommitObjects, first: int, since: int) -> list[LeftCommit]:
-    """Commits right before the first one that counts which are marked as collected, but there.
+    """Commits just before `first` that are marked as collected, but still exist.
 
-    Each is the one that its successor names, and nothing of who slept and took its name.
+    Each must be the predecessor that its successor names. Another object with such a name was
+    written by a process that slept, and does not count.
     """
     found: list[LeftCommit] = []
     with suppress(InvalidFrameError):

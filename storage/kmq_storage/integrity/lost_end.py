@@ -1,6 +1,7 @@
-"""Commits at the end of a bucket's log that are gone: files tell of who knew them, as do pins.
+"""Missing commits at the end of a bucket's log, found by files and pins whose writers knew them.
 
-Nothing else does. On a disk what is not on it yet may be gone with the power, files and all.
+Nothing else tells of them. On a disk, this proves nothing: a power failure may lose commits that
+were not synced yet, although files that were begun after them exist.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from kmq_storage.objects.files import Files
 
 
 def known_lsn(files: Files) -> int:
-    """The highest LSN known to who began a file with records or a page, or keeps its state."""
+    """The highest LSN that the writer of any file or pin knew."""
     return max(chain(_begun(files), _kept(files)), default=0)
 
 
@@ -32,9 +33,9 @@ def _kept(files: Files) -> Iterator[int]:
 
 
 def lost_end(log: CommitLog) -> LogDamage | None:
-    """The commits behind the last one in a bucket that there must have been."""
+    """The commits behind the last one in a bucket that must have existed, or None."""
     known = known_lsn(log.files)
-    last = log.refresh().lsn  # after the look: who wrote these files may have written commits, too
+    last = log.refresh().lsn  # read afterwards, as writers of these files may commit meanwhile
     if known <= last:
         return None
     reason = "objects are missing; files were made by who knew them"

@@ -1,6 +1,6 @@
-"""Topics that were made again without the commit that made them: what their files say of them.
+"""Recreated topics, whose creating commits are lost: their files tell names and schemas.
 
-Segments tell the name of their topic, and the versions of its schema; staged files the name.
+Segments have the name of their topic and the versions of its schema. Staged files have the name.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from kmq_storage.objects.files import Files
 
 
 def made_again(state: StoreState) -> list[Topic]:
-    """The topics without a name of their own."""
+    """The topics that have a made-up name."""
     return [topic for topic in state.topics.values() if topic.name == recovered_name(topic.id)]
 
 
 def named_again(log: CommitLog) -> Iterator[str]:
-    """Have such topics be as their files say, once there is no damage in the log; in words."""
+    """Give recreated topics the names and settings that their files tell.
+
+    This is done once there is no damage in the log. Yields what was done, in words.
+    """
     state = log.refresh()
     topics = made_again(state)
     if not topics or state.damage or state.broken is not None:
@@ -46,7 +49,7 @@ def named_again(log: CommitLog) -> Iterator[str]:
 
 
 def _name(log: CommitLog, topic: Topic, segments: Iterable[FoundSegment]) -> str:
-    """What files say, unless another topic is called so, or nobody may call one so."""
+    """The name in a topic's files, unless it is invalid or another topic has it."""
     told = chain((segment.topic for segment in segments), _told_by_staged(log.files, topic))
     for name in told:
         with suppress(InvalidRequestError):
@@ -57,7 +60,7 @@ def _name(log: CommitLog, topic: Topic, segments: Iterable[FoundSegment]) -> str
 
 def _told_by_staged(files: Files, topic: Topic) -> Iterator[str]:
     for number, part in enumerate(topic.parts):
-        with suppress(CorruptionError):  # where a page is damaged nobody knows the files
+        with suppress(CorruptionError):  # a damaged page does not tell the files
             for row in topic.index(number).rows(part.start, part.end):
                 if row.kind == STAGED:
                     file = row.path((topic.id, number))

@@ -1,4 +1,4 @@
-"""Damaged checkpoints and pages: an older checkpoint and the log say all that they said."""
+"""Repair of damaged checkpoints and pages by an older checkpoint and the log."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
-#: What a repair sets aside keeps its bytes under its name and this.
+#: The suffix of a damaged file that a repair sets aside.
 ASIDE = ".damaged"
 
 
 def repair_manifest(log: CommitLog) -> Iterator[str]:
-    """Set damaged checkpoints aside where nothing is lost by it, and write a new one.
+    """Set damaged checkpoints aside if an older one and the log replace them; write a new one.
 
-    What was done, in words.
+    Yields what was done, in words.
     """
     files = log.files
     found = checkpoints(files)
@@ -39,7 +39,7 @@ def repair_manifest(log: CommitLog) -> Iterator[str]:
 
 
 def is_whole_root(files: Files, lsn: int, digest: bytes) -> bool:
-    """Whether a checkpoint proves itself, and each of its pages."""
+    """Whether a checkpoint and all its pages are valid."""
     try:
         return all(is_whole(files, ref) for ref in read_refs(files, lsn, digest))
     except (CorruptionError, FileNotFoundError):
@@ -47,22 +47,22 @@ def is_whole_root(files: Files, lsn: int, digest: bytes) -> bool:
 
 
 def _reaches_back(log: CommitLog, lsn: int) -> bool:
-    """Whether the log has every commit from an LSN on, or has had none yet."""
+    """Whether the log goes back to this LSN."""
     try:
         next(iter(log.commits(lsn)), None)
     except OffsetOutOfRangeError:
         return False
     except UnavailableError as error:
         if error.context.get("lsn") != lsn:
-            raise  # else it is gone from a bucket without a mark
+            raise  # with this LSN, it means that the commit is gone from a bucket without a mark
         return False
     except CorruptionError:
-        return True  # it is there, though damaged; readers are told
+        return True  # it exists, though it is damaged; readers get an error
     return True
 
 
 def set_aside(files: Files, file: str) -> None:
-    """Keep the bytes of a damaged file under a name that nobody reads."""
+    """Keep the bytes of a damaged file under a name that no process reads."""
     try:
         files.publish(file + ASIDE, [brought_in(files.map(file))], sync=True)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What only checkpoints refer to, and no state any more: long readers may still be there."""
+"""Files that only checkpoints refer to, which long readers may still use."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.references import References
 from kmq_storage.objects.files import Files
 
-#: Where records stand, but for the log.
+#: Folders of files with records, besides the log.
 _OF_RECORDS = (f"{paths.SEGMENT_FOLDER}/", f"{paths.STAGED_FOLDER}/")
 
 
 def check_older(files: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
-    """What is wrong with files in which a state has no records, but checkpoints do.
+    """Damage in files in which checkpoints have records, but the state has none.
 
-    The newest one, too: what was replaced since stands in its pages. A file that is missing is
-    being collected.
+    This includes the newest checkpoint, whose pages have rows that were replaced since. A missing
+    file is no damage: it is being collected.
     """
     try:
         known = _with_records(files, state)
     except (CorruptionError, FileNotFoundError):
-        return  # which files those are can't be told
+        return  # these files are unknown
     for lsn, digest in checkpoints(files):
         try:
             checkpoint = read_checkpoint(files, lsn, digest)
@@ -38,11 +38,11 @@ def check_older(files: Files, state: StoreState, *, deep: bool) -> Iterator[Find
                     yield finding
             known.add_pages(checkpoint.refs)
         except (CorruptionError, FileNotFoundError):
-            continue  # damaged, which is known by now, or collected
+            continue  # collected, or damaged, which another check reports
 
 
 def nobody_needs(log: CommitLog, damage: Sequence[Damage]) -> bool:
-    """Whether all damage is in files that only checkpoints lead to, and no reader keeps these."""
+    """Whether all damage is in files that only checkpoints refer to, and there are no pins."""
     if not damage or any(not each.file.startswith(_OF_RECORDS) for each in damage):
         return False
     known = _with_records(log.files, log.refresh())
@@ -52,7 +52,7 @@ def nobody_needs(log: CommitLog, damage: Sequence[Damage]) -> bool:
 
 
 def _with_records(files: Files, state: StoreState) -> References:
-    """The files in which a state has records: those that are looked at anyway."""
+    """The files in which a state has records, which other checks cover."""
     known = References(files)
     for topic in state.topics.values():
         for number, part in enumerate(topic.parts):

@@ -1,7 +1,7 @@
-"""Damaged pages of the manifest that no older checkpoint and log can say again.
+"""Repair of damaged pages of the manifest that no older checkpoint and log can replace.
 
-Segments say their topic, partition and offsets, and commits that are still in the log where else
-records stand. What stands nowhere becomes a gap, where that is asked for.
+Segments tell their topic, partition and offsets, and commits that are still in the log tell where
+other records are. Offsets without records become gaps, if asked for.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOST = "what said where it stands was lost"
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Offsets of a partition whose rows stand in one page."""
+    """Offsets of a partition whose rows are in one page."""
 
     topic: Topic
     number: int
@@ -53,18 +53,18 @@ class _Span:
 
 @dataclass(slots=True)
 class _Found(FoundRows):
-    """What stands where, and what commits behind the checkpoint will say of it."""
+    """The rows that were found, and what commits behind the checkpoint name."""
 
-    #: By partition the offsets for which later commits name a segment: none of these is lost.
+    #: By partition, offsets for which later commits name a segment, so that they are not lost.
     later: dict[Key, list[tuple[int, int]]] = field(default_factory=dict)
 
 
 def rebuild_pages(
     files: Files, identity: Identity, environment: Environment, *, drop_damaged: bool
 ) -> Iterator[str]:
-    """Write the newest checkpoint once more where pages of it are damaged, with whole ones.
+    """Replace damaged pages of the newest checkpoint, and write the checkpoint again.
 
-    What was done, in words. Nothing where offsets would be lost by it, unless with `drop_damaged`.
+    Yields what was done, in words. Nothing is done if offsets would be lost, unless `drop_damaged`.
     """
     began, new_uuid = files.now(), environment.new_uuid
     checkpoint = _newest(files)
@@ -91,7 +91,7 @@ def rebuild_pages(
 
 
 def is_whole(files: Files, ref: PageRef) -> bool:
-    """Whether a page is there and proves itself."""
+    """Whether a page exists and is valid."""
     file = paths.page_file(ref.page_id)
     try:
         proven(files, file, lambda: decode_page(brought_in(files.map(file)), ref))
@@ -108,7 +108,7 @@ def _newest(files: Files) -> Checkpoint | None:
 
 
 def _found_rows(files: Files, identity: Identity, state: StoreState) -> _Found:
-    """The rows of what stands anywhere and was begun before the checkpoint of a state."""
+    """The rows of all files that can be found and were begun before the state's checkpoint."""
     found = _Found()
     for segment in find_segments(files, identity.store_id):
         topic = state.topic_by_id(segment.topic_id)
@@ -128,7 +128,7 @@ def _found_rows(files: Files, identity: Identity, state: StoreState) -> _Found:
 
 
 def _between(found: FoundRows, span: _Span) -> list[Row]:
-    """Rows of a span, one for each offset; only where a partition begins one may be cut."""
+    """Rows of a span without overlaps; only at a partition's begin may a row reach out of it."""
     start = 0 if span.is_first else span.low
     return found.distinct(
         [
@@ -146,7 +146,7 @@ def _made_anew(
     neighbours: tuple[PageRef, PageRef | None],
     new_uuid: Callable[[], uuid.UUID],
 ) -> tuple[PageRef | None, list[_Span]]:
-    """A page in place of a damaged one before another, and the offsets that stand nowhere."""
+    """A page that replaces a damaged one, and the offsets without records."""
     ref, following = neighbours
     spans = sorted(_spans(state, ref, following), key=lambda span: span.key)
     rows = [(span.key, row) for span in spans for row in _between(found, span)]
@@ -156,7 +156,7 @@ def _made_anew(
     contents, made = encode_page(rows, page_id)
     is_same = (made.first, made.last, made.rows) == (ref.first, ref.last, ref.rows)
     files.stage(paths.page_file(page_id), [contents], sync=True)
-    if is_same:  # what lies between its rows was compacted away
+    if is_same:  # the page is complete: offsets between its rows were compacted away
         return made, []
     return made, [
         lost
@@ -166,7 +166,7 @@ def _made_anew(
 
 
 def _spans(state: StoreState, ref: PageRef, following: PageRef | None) -> Iterator[_Span]:
-    """The partitions of a page, and from where to where it has them."""
+    """The partitions in a page, with the range of offsets that the page has of each."""
     (first, low), behind = ref.first, None if following is None else following.first
     for topic in state.topics.values():
         for number, part in enumerate(topic.parts):
@@ -181,7 +181,7 @@ def _spans(state: StoreState, ref: PageRef, following: PageRef | None) -> Iterat
 
 
 def _missing(span: _Span, found: _Found, rows: Sequence[Row]) -> Iterator[_Span]:
-    """The offsets of a span that are in none of these rows, and in no gap that is known."""
+    """The offsets of a span that are in none of these rows and in no known gap."""
     known = [(row.base_offset, row.end_offset) for row in rows]
     known += [each for each in found.later.get(span.key, []) if each[0] < span.high]
     at = span.low

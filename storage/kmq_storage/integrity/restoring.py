@@ -1,4 +1,4 @@
-"""What is known to the byte is written again where a file differs: `kmq.json`, and empty space."""
+"""Restoring files whose right bytes are known: `kmq.json`, and the empty space of log files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kmq_storage.objects.files import Files
 
 
 def restore(log: CommitLog) -> Iterator[str]:
-    """Write such files again; what was done, in words. What a commit may be lost from stays."""
+    """Write such files again; yields what was done, in words. Damaged commits stay as they are."""
     if differs(log.files):
         _write_identity(log)
         yield f"{paths.STORE_FILE}: was written again, in the bytes that it should have"
@@ -33,7 +33,7 @@ def restore(log: CommitLog) -> Iterator[str]:
 
 
 def differs(files: Files) -> bool:
-    """Whether a `kmq.json` that says what it should does so in other bytes; CorruptionError."""
+    """Whether a valid `kmq.json` has other bytes than it should; CorruptionError if invalid."""
     raw = files.read(paths.STORE_FILE)
     return raw != encode_identity(decode_identity(raw, files.url))
 
@@ -49,19 +49,19 @@ def _write_identity(log: CommitLog) -> None:
 
 
 def _mark_again(log: CommitLog) -> Iterator[str]:
-    """Say once more that commits were collected which are gone, and of which nothing is left."""
+    """Write a lost mark of collected commits again, if no record refers to these commits."""
     from kmq_storage.integrity.commit_objects import unmarked  # buckets are imported late
 
     files, state = bucket_files(log.files), log.reload()
     _, behind = unmarked(files, state)
-    with suppress(CorruptionError, FileNotFoundError):  # nobody knows then what stands in them
+    with suppress(CorruptionError, FileNotFoundError):  # references are then unknown
         if 0 < behind <= references_of(files, state).lowest_log_file():
             mark_collected(files, behind - 1)
             yield f"{paths.collected_mark(behind - 1)}: was written again, a checkpoint follows"
 
 
 def _renew_resized(log: LocalLog) -> list[str]:
-    """Have log files at their full size that were cut behind the last commit, or added to."""
+    """Rewrite log files of a wrong size whose commits are all whole."""
     hint = open_hint(log.files, log.identity.seed, log.environment)
     journal = Journal(log.files, log.identity, hint)
     if not journal.folder.resized() or not hint.valid:

@@ -1,4 +1,4 @@
-"""What can be saved of a damaged segment: every batch that proves itself."""
+"""Salvaging a damaged segment: every batch with a valid checksum can be kept."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ from kmq_storage.objects.mapping import brought_in
 class Salvage:
     """What is left of a segment."""
 
+    #: The valid batches.
     whole: list[Chunk]
     #: Offsets whose records are lost.
     missing: list[tuple[int, int]]
-    #: Of a run the queues that begin anew in it; None where that can't be read.
+    #: For a run, the queues that begin anew in it; None if they can't be read.
     beginnings: Beginnings | None = field(default_factory=Beginnings.none)
 
 
 def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Salvage:
-    """Which batches of a segment are as they were written, also when its footer is not."""
+    """Find the valid batches of a segment, even if its footer is damaged."""
     file = segment.location.file
 
     def damage_of(chunk: Chunk) -> Iterable[Finding]:
@@ -47,7 +48,7 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
         return found_twice(files, file, lambda: check_chunk(files.map(file), *place))
 
     try:
-        with suppress(CorruptionError):  # what is fetched once more is kept
+        with suppress(CorruptionError):  # only to have invalid bytes fetched again
             proven(files, file, lambda: footer_of(files.map(file), segment))
         contents = files.map(file)
     except FileNotFoundError:
@@ -63,7 +64,7 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
         missing = [(each.base_offset, each.end_offset) for each in lost]
     else:
         missing = _not_covered(segment, whole)
-    start = topic.partition(partition).start  # what is below it nobody misses
+    start = topic.partition(partition).start  # records below it were trimmed
     return Salvage(whole, [(max(first, start), end) for first, end in missing if end > start])
 
 
@@ -75,7 +76,7 @@ def _beginnings(contents: pa.Buffer, segment: Segment) -> Beginnings | None:
 
 
 def _named(contents: pa.Buffer, segment: Segment) -> tuple[list[Chunk], bool]:
-    """The batches that the footer names, and whether it is as it was written."""
+    """The batches that the footer names, and whether the footer is valid."""
     try:
         return list(footer_of(contents, segment).chunks), True
     except CorruptionError:
@@ -84,7 +85,7 @@ def _named(contents: pa.Buffer, segment: Segment) -> tuple[list[Chunk], bool]:
 
 
 def _unproven(footer: pa.Buffer, segment: Segment) -> list[Chunk]:
-    """The batches that a damaged footer names, as far as they can be those of the segment."""
+    """The batches named by a damaged footer whose offsets fit into the segment."""
     file = segment.location.file
     found: list[Chunk] = []
     position = segment.base_offset
@@ -108,7 +109,7 @@ def _not_covered(segment: Segment, whole: Sequence[Chunk]) -> list[tuple[int, in
 def slices_of(
     reader: ChunkReader, segment: Segment, chunks: Sequence[Chunk], topic: Topic, partition: int
 ) -> Iterator[Slice]:
-    """The records of these batches of a segment that were not trimmed."""
+    """The records of these batches of a segment, without trimmed ones."""
     if is_run(segment.columns) and chunks:
         yield from slices_of_run(reader, segment, chunks, topic, partition)
         return

@@ -31,10 +31,10 @@ def check_segment(
     deep: bool,
     runs: Callable[[], Sequence[RunIndex]],
 ) -> Iterator[Damage]:
-    """What is wrong with the file of a segment; its record batches are read with `deep`.
+    """Damage in the file of a segment; its record batches are read only with `deep`.
 
-    Of a run, `runs` opens those up to it, which tell the indexes of its messages.
-    FormatVersionError when a newer kmq wrote it: nobody here can tell.
+    For a run, `runs` opens all runs up to it, which tell the indexes of its messages.
+    FormatVersionError when a newer kmq wrote the file, so that it can't be checked.
     """
     whole = Damage(
         segment.location.file, topic.name, partition, segment.base_offset, segment.end_offset
@@ -65,7 +65,7 @@ def check_segment(
 
 
 def footer_of(contents: pa.Buffer, segment: Segment) -> SegmentFooter:
-    """The footer of a segment; CorruptionError when it is not the one that was committed."""
+    """The footer of a segment; CorruptionError when it differs from the committed one."""
     file, place = segment.location.file, segment.location
     if contents.size != segment.length:
         raise CorruptionError(
@@ -81,7 +81,7 @@ def footer_of(contents: pa.Buffer, segment: Segment) -> SegmentFooter:
 
 
 def _first_position(footer: SegmentFooter, segment: Segment) -> int:
-    """Where the first batch begins, or would."""
+    """Where the first batch begins, or would begin."""
     if footer.chunks:
         return footer.chunks[0].location.position
     listed = footer.directory  # which has no block without records
@@ -89,7 +89,7 @@ def _first_position(footer: SegmentFooter, segment: Segment) -> int:
 
 
 def _untrue(footer: SegmentFooter, segment: Segment) -> str | None:
-    """How a whole footer does not fit its segment."""
+    """How a valid footer does not fit its segment; None if it does."""
     chunks = footer.chunks
     position = _first_position(footer, segment)
     offset = segment.base_offset

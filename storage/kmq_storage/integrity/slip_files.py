@@ -1,4 +1,4 @@
-"""Slips of receivers: which notes of rounds that go on can't be proven any more."""
+"""Checks of receivers' slips: damaged notes in uses that are not over."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _AGAIN = "what can't be proven comes again, though some may have been acknowledg
 
 
 def check_slips(log: CommitLog) -> Iterator[Finding]:
-    """What is wrong with slips; of a round that ended, or of none, nothing counts any more."""
+    """Damage in slips; only those whose use is not over are checked."""
     for queue, slip_id, slip in _open_rounds(log.state):
         if _is_damaged(log, queue, slip_id, slip):
             yield from _check(log, slip_id, slip)
 
 
 def end_damaged(log: CommitLog) -> Iterator[str]:
-    """Have what is provably noted on damaged slips count, and the rest come again."""
+    """Commit the valid notes of damaged slips, so that the other records are delivered again."""
     for queue, slip_id, slip in list(_open_rounds(log.refresh())):
         if _is_damaged(log, queue, slip_id, slip):
-            with suppress(ConflictError):  # its receiver was faster, or somebody else
+            with suppress(ConflictError):  # the receiver or another process was faster
                 take_over(log, queue.id, SlipPage(log.files, slip_id), slip)
             yield f"{paths.slip_file(slip_id)}: what it proves was committed; {_AGAIN}"
 
@@ -43,7 +43,7 @@ def _open_rounds(state: StoreState) -> Iterator[tuple[Queue, bytes, Slip]]:
 
 
 def _is_damaged(log: CommitLog, queue: Queue, slip_id: bytes, slip: Slip) -> bool:
-    """Whether something is wrong, and the round goes on: its receiver may have ended it."""
+    """Whether a slip is damaged and its use is not over, as its receiver may have ended it."""
     if not any(True for _ in _check(log, slip_id, slip)):
         return False
     now = log.refresh().queues.by_id(queue.id)
@@ -53,7 +53,7 @@ def _is_damaged(log: CommitLog, queue: Queue, slip_id: bytes, slip: Slip) -> boo
 
 def _check(log: CommitLog, slip_id: bytes, slip: Slip) -> Iterator[Finding]:
     file, disk = paths.slip_file(slip_id), log.files
-    #: Zeros are what a power cut leaves of what never came to disk.
+    #: After a reboot, zeros are words that never came to disk.
     lost = slip.boot not in (None, boot_of(disk))
     try:
         contents = disk.read(file)

@@ -1,4 +1,4 @@
-"""`kmq.json`, the hint page, pins and locks."""
+"""Checks of `kmq.json`, the hint page, pins, clones and locks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kmq_storage.objects.lease import decode_lease
 
 
 def check_identity(files: Files) -> Iterator[Finding]:
-    """What is wrong with `kmq.json`."""
+    """Damage in `kmq.json`."""
     try:
         changed = differs(files)
     except FileNotFoundError:
@@ -32,22 +32,22 @@ def check_identity(files: Files) -> Iterator[Finding]:
 
 
 def check_hint(hint: Hint) -> Iterator[Finding]:
-    """Whether the hint page says nothing; that does no harm."""
+    """A note if the hint page is invalid, which does no harm."""
     if not hint.valid:
         yield Note(paths.HINT, "is of an earlier start of the machine, or damaged; it is made anew")
 
 
 def check_pins(files: Files) -> Iterator[Finding]:
-    """Which pins hold nothing, since nobody can read them."""
+    """Damaged pins, which keep no files."""
     for file in unreadable_pins(files):
         yield Damage(file, reason="the pin can't be read; it keeps no files")
 
 
 def check_clones(files: Files) -> Iterator[Finding]:
-    """Which records of clones can't be read: nothing is collected beside them."""
+    """Damaged records of clones, which stop collection."""
     for file in files.walk(paths.CLONE_FOLDER):
         if paths.try_clone(file.path) is None:
-            continue  # nobody takes it for one
+            continue  # another file
         try:
             decode_clone(pa.py_buffer(files.read(file.path)), file.path)
         except CorruptionError as error:
@@ -55,12 +55,12 @@ def check_clones(files: Files) -> Iterator[Finding]:
 
 
 def unreadable_pins(files: Files) -> Iterator[str]:
-    """The files of pins that are not as they were written."""
+    """The files of damaged pins."""
     return (file for file, pin in pins(files) if pin is None)
 
 
 def check_locks(files: Files) -> Iterator[Finding]:
-    """Which locks are not as they were written; they only tell who works, so it does no harm."""
+    """Notes on damaged locks, which do no harm, since they only tell who works."""
     for file in files.walk(paths.LOCK_FOLDER):
         if paths.try_epoch(file.path) is not None:
             with suppress(FileNotFoundError):  # the next epoch began

@@ -1,4 +1,4 @@
-"""Staged files: the batches by their checksums, and what stands around them by writing it again."""
+"""Checks of staged files: batches by checksums, and the bytes around them by rewriting them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAGIC = pa.py_buffer(b"ARROW1")
 def check_staged(
     contents: pa.Buffer, chunks: Sequence[Chunk], topic: Topic, partition: int, *, deep: bool
 ) -> Iterator[Damage]:
-    """What is wrong with the staged file of some neighbouring chunks; read whole with `deep`."""
+    """Damage in the staged file of neighbouring chunks; the file is read whole only with `deep`."""
     file = chunks[0].location.file
     if not deep:
         end = max(chunk.location.position + chunk.location.length for chunk in chunks)
@@ -44,7 +44,7 @@ def check_staged(
 def _check_around(
     contents: pa.Buffer, chunks: Sequence[Chunk], topic: Topic, partition: int
 ) -> Iterator[Damage]:
-    """Before, between and behind the batches stands what Arrow writes there."""
+    """Check that the bytes before, between and behind the batches are those that Arrow writes."""
     file = chunks[0].location.file
     brought_in(contents)
     schema = staged_schema(schema_of(chunks[0], topic), topic.name, partition)
@@ -52,7 +52,7 @@ def _check_around(
         yield Damage(file, reason="it doesn't end as an Arrow file: it was cut, or added to")
         return
     if not _begin_the_file(chunks, schema):
-        return  # others are sealed already; nobody reads what stands around
+        return  # other batches are sealed already, so the bytes around are not read
     written = _Comparison(contents)
     batches = ((stored_batch(contents, c, topic), _has_parts(contents, c)) for c in chunks)
     for piece in StagedEncoder(schema).buffers(batches):
@@ -84,7 +84,7 @@ def _has_parts(contents: pa.Buffer, chunk: Chunk) -> bool:
 
 
 class _Comparison:
-    """Compares what is written with what is there, and keeps nothing."""
+    """Compares written bytes with existing ones, without keeping them."""
 
     def __init__(self, contents: pa.Buffer) -> None:
         self._contents = contents

@@ -1,4 +1,4 @@
-"""Staged files that no commit names: lost commits may have named them."""
+"""Staged files that lost commits may have named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kmq_storage.objects.files import Files
 
 
 def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
-    """How many records of each partition stand in staged files that a state doesn't refer to."""
+    """The number of records of each partition in staged files that a state doesn't refer to."""
     rows: dict[Key, int] = {}
     known = references_of(files, state)
     for file in files.walk(paths.STAGED_FOLDER):
@@ -31,7 +31,7 @@ def unnamed_rows(files: Files, state: StoreState) -> dict[Key, int]:
 
 
 def records_of(files: Files, file: str) -> Iterator[tuple[str, int, int]]:
-    """Topic, partition and number of records of a staged file; nothing when it can't be read."""
+    """Topic, partition and number of records of a staged file; empty when it can't be read."""
     contents = whole_file(files, file)
     if contents is None:
         return

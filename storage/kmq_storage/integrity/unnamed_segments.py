@@ -1,4 +1,4 @@
-"""Segments of which nobody can tell that a commit named them: lost commits may have."""
+"""Segments that lost commits may have named."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from kmq_storage.objects.mapping import brought_in
 
 
 def unnamed_segments(files: Files, state: StoreState) -> dict[Key, list[FoundSegment]]:
-    """The segments of known topics that were begun by who knew all before the first lost commit.
+    """Segments of known topics that were begun after the commits before the first lost one.
 
-    Whole ones first, and the newest first of these: what it was made of it may have left out.
+    Whole segments come first, and of these the newest, which may leave out records of those that it
+    was made of.
     """
     found: dict[Key, list[FoundSegment]] = {}
     if not state.lost_commits:
@@ -48,10 +49,13 @@ def _begun_since(files: Files, lsn: int) -> Iterator[FoundSegment]:
 def rows_to_put_back(
     files: Files, state: StoreState, found: dict[Key, list[FoundSegment]]
 ) -> dict[Key, list[Row]]:
-    """The rows of those that tell all that a reader has to know of their offsets.
+    """The rows of segments that can be put back, because they tell all about their offsets.
 
-    None that the log condemned: who collects it may be at it. None of a queue's own log, whose
-    letters the queue would have twice, and no run that lacks a record or begins behind a trim.
+    Three kinds of segments are not put back:
+
+    - those that the log condemned, which may be being collected;
+    - those of a queue's own log, since the queue would have dead letters twice;
+    - runs that lack a record or that a trim made.
     """
     return {
         key: [
@@ -66,7 +70,7 @@ def rows_to_put_back(
 
 
 def complete(found: dict[Key, list[FoundSegment]]) -> frozenset[bytes]:
-    """The files of those that prove to have every record of their offsets."""
+    """The files of segments that prove to have every record of their offsets."""
     return frozenset(
         each.row.file
         for segments in found.values()
@@ -76,12 +80,12 @@ def complete(found: dict[Key, list[FoundSegment]]) -> frozenset[bytes]:
 
 
 def ends_of(found: dict[Key, list[FoundSegment]]) -> dict[Key, int]:
-    """How far each partition went at least."""
+    """The least end of each partition, by these segments."""
     return {key: max(each.row.end_offset for each in found[key]) for key in found}
 
 
 def _telling(files: Files, topic: Topic, segment: FoundSegment) -> Sequence[Row]:
-    """The row of a segment; none where a schema is lost, or which records it lacks."""
+    """The row of a segment; empty if its schema is unknown, or which records it lacks."""
     row = segment.row_of(topic.layout())
     if row is None:
         return ()
@@ -92,7 +96,7 @@ def _telling(files: Files, topic: Topic, segment: FoundSegment) -> Sequence[Row]
 
 
 def _is_cut(files: Files, segment: FoundSegment, row: Row) -> bool:
-    """Whether a repair cut out what it lacks, as far as one can tell."""
+    """Whether records that a segment lacks may have been cut out by a repair."""
     with suppress(pa.ArrowException, OSError):
         path = row.path((segment.topic_id, segment.partition))
         return bool(lost_inside(brought_in(files.map(path).slice()), row))
