@@ -32,7 +32,7 @@ class KmqBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return the tasks of this read; Spark calls it once per load()."""
         log = open_log(self._options.url, read_only=True)
-        now = SYSTEM.now_us()  # the same for both bounds, and when files moved
+        now = SYSTEM.now_us()  # the same for both bounds, and when it plans again
 
         def planned(state: StoreState) -> list[InputPartition]:
             history = history_of(log, state, self._options.archive)
@@ -50,5 +50,5 @@ class KmqBatchReader(DataSourceReader):
         return plan(coverage.ranges(starts, ends), losses, options.tasks, times.history)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one task; Spark makes a task of nothing out of an empty list."""
+        """Yield the records of one task; where no tasks were planned, Spark makes an empty one."""
         return read_partition(self._options, partition, self._view)

@@ -7,12 +7,14 @@ under a key that no topic can have:
 
     "#kmq": {"first": {...}, "ids": {"orders": "3f0e..."}, "query": "77ab...", "version": 1}
 
-`ids` tells a topic from a later one of the same name. `first` is where the first batch begins:
-Spark remembers only where it ends (docs/design/spark-first-offset.md); later, where partitions
-begin that came to it and that its group had read. `query` tells a query that
-has a group from all others: Spark doesn't tell a source its query (docs/design/spark-groups.md).
-`left`, where it is there, has positions by topic id and partition that the query had read and its
-options leave out by now: it goes on there when they are covered again.
+- `ids` tells a topic from a later one of the same name.
+- `first` is where the first batch begins: Spark remembers only where it ends
+  (docs/design/spark-first-offset.md). In later offsets it has the partitions that are new to the
+  query and that its group had read, and where the query begins there.
+- `query` identifies a query that has a group: Spark doesn't tell a source which query it is of
+  (docs/design/spark-groups.md).
+- `left` has the positions, by topic id, of partitions that the query had read and its options leave
+  out now. The query goes on there when the options cover them again.
 """
 
 from __future__ import annotations
@@ -48,12 +50,12 @@ class StreamOffset:
     first: Positions | None = None
     #: Where partitions go on that the options leave out now, should they come back.
     left: Mapping[uuid.UUID, Mapping[int, int]] = field(default_factory=dict)
-    #: The query, where it has a group: the same over all runs of one checkpoint.
+    #: The query's id, if it has a group: the same in all runs of one checkpoint.
     query: uuid.UUID | None = None
 
     @property
     def is_start(self) -> bool:
-        """Whether the stream has not read anything and its first place is still open."""
+        """Whether the stream has read nothing yet, and where it begins is not decided."""
         return self.ids is None
 
     def to_json(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log, open_place
 
-#: By URL, what its client was told, and whether it is for reading only.
+#: The opened logs, by URL, options of the client, and whether they are read-only.
 _opened: dict[tuple[str, tuple[tuple[str, Any], ...], bool], CommitLog] = {}
 
 

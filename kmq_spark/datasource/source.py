@@ -1,7 +1,7 @@
 """The data source `kmq`, as Spark sees it.
 
-Spark starts a process that loads this module for each query, and for each batch that is written. So
-readers and writers are imported where they are made.
+Spark starts a process that loads this module for each query, and for each batch that is written. To
+keep that start short, readers and writers are imported by the methods that make them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from kmq_storage.errors import IllegalStateError
 
 _STREAMS_SINCE = (4, 2)
 
-#: For `to_arrow_schema`, which knew no other zone before it took one.
+#: Arguments of `to_arrow_schema`: older Sparks don't take a time zone, and always use UTC.
 IN_UTC: dict[str, Any] = (
     {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
 )

@@ -1,8 +1,7 @@
 """Where a store is, and what its client needs to reach it, from the driver to every task.
 
-Options `storage.<name>` are the `storage_options` of `kmq.open`. They travel inside the object of
-the URL. Text made of it, its repr, plans and errors have the URL alone, so nothing that logs or
-shows a URL shows credentials.
+Options `storage.<name>` are the `storage_options` of `kmq.open`. They travel as an attribute of the
+URL. Its text and repr, and so plans, logs and errors, have the URL alone and show no credentials.
 """
 
 from __future__ import annotations

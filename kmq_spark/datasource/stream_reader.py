@@ -1,10 +1,13 @@
 """`spark.readStream.format("kmq")`: the driver's side of a streaming read.
 
-Spark calls, per micro-batch: `latestOffset(start, limit)`, where `start` is the end of the last
-batch that the sink has committed; `partitions(start, end)`; and `read` on the executors. What
-Spark does not do for a source is done here: the first offset is made durable inside the first
-end (docs/design/spark-first-offset.md), and the group follows `start`, since Spark's own
-`commit` comes a batch late and for the last batch never.
+For each micro-batch Spark calls `latestOffset(start, limit)`, where `start` is the end of the last
+batch that the sink has committed; then `partitions(start, end)`; then `read` on the executors. Two
+things that Spark does not do for a source are done here:
+
+- Spark doesn't store where the first batch begins. So the first batch's end contains that, too
+  (docs/design/spark-first-offset.md).
+- Spark calls `commit` one batch late, and never for the last batch. So `latestOffset` moves the
+  group, to `start`.
 """
 
 from __future__ import annotations
@@ -70,11 +73,12 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._final: StreamOffset | None = None
         #: Whether an AvailableNow run has nothing left to read.
         self._arrived = False
-        #: When the last batch of this run was planned, by the clock that never goes back.
+        #: When this run planned its last batch, by the monotonic clock.
         self._fired: float | None = None
         self._member: QueryMember | None = None
+        #: Whether a task of this run has the announcement to the group of what the query reads.
         self._announced = False
-        #: At this LSN, nothing was new behind this start.
+        #: The LSN and start of a look that found nothing new: the same look needs no work.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
         #: The log in which the newest batch was planned.
@@ -94,16 +98,16 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StreamOffset().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return that there is a limit; `latestOffset` knows from the options what it allows."""
+        """Tell Spark that batches are limited; `latestOffset` takes the limits from the options."""
         limits = self._limits()
         if limits.records is not None:
             return ReadMaxRows(limits.records)
         return ReadMaxBytes(limits.bytes or BYTES_DEFAULT)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Have the stream end; the next `latestOffset` decides where.
+        """Note that this run ends; the next `latestOffset` fixes where.
 
-        It is not decided here: a batch of an earlier run may have to be replayed first.
+        It isn't fixed here, since a batch of an earlier run may have to be replayed first.
         """
         self._available_now = True
 
@@ -156,12 +160,12 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
         self._looked_at = state.lsn, {each.topic.id: each for each in ranges}
         if history is not None or any(each.doubtful.any() for each in ranges):
-            # Spark asks for this batch's progress before its `partitions`: too late to count it.
+            # Losses are counted here: Spark asks for the batch's progress before its `partitions`.
             held(self._wanted(state, finished, end), self._losses, history)
         return end
 
     def _parsed(self, offset: Offset) -> StreamOffset:
-        """Return an offset of Spark's, most often one that was just given to it."""
+        """Parse an offset from Spark; mostly it is a recent one of this run, already parsed."""
         for known, parsed in self._known:
             if known == offset:
                 return parsed
@@ -229,7 +233,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked_at = -1, {}  # else it would keep a replaced state in memory
         if member is None or self._announced:
             return tasks
-        # A first batch without records announces its query, a later one what the query reads.
+        # While a batch has no partitions, it announces the query only: a later one announces again.
         self._announced = bool(ends.positions)
         first, *others = tasks or [Task(())]
         return [announcing(first, member.place, ends.positions), *others]
@@ -237,7 +241,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _wanted(
         self, state: StoreState, begins: StreamOffset, ends: StreamOffset
     ) -> list[TopicRanges]:
-        """Return what a batch reads, with what the search for its end found out."""
+        """Return what a batch reads, with what `latestOffset` found out about these ranges."""
         lsn, looked_at = self._looked_at
         known = looked_at if lsn == state.lsn else {}
         ranges = ranges_between(state, begins, ends, self._losses)

@@ -28,7 +28,7 @@ _TASK_ROWS = 100_000
 
 @dataclass(frozen=True)
 class RowsTask(InputPartition):
-    """Rows of a small table: they were made on the driver and travel in the task."""
+    """Rows of a small table: the driver makes them, and they travel in the task."""
 
     table: str
     message: pa.Buffer
@@ -70,7 +70,7 @@ class KmqTableReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one task; Spark makes a task of nothing out of an empty list."""
+        """Yield the rows of one task; where no tasks were planned, Spark makes an empty one."""
         if not isinstance(partition, TableTask):
             return iter(())
         return partition.batches(self._url)

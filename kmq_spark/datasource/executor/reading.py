@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def read_partition(
     options: SourceOptions, partition: InputPartition, view: View
 ) -> Iterator[pa.RecordBatch]:
-    """The records of one task; Spark makes a task of nothing out of an empty list."""
+    """The records of one task; where no tasks were planned, Spark makes an empty one."""
     if isinstance(partition, Task):
         read = _read_queues if view.keyed else _read_log
         return read(options, partition, view)
@@ -76,7 +76,7 @@ def _of_log(
 
 
 class _SliceReader:
-    """Reads records of one partition, which may move or be trimmed meanwhile."""
+    """Reads records of one partition; their files may be moved or trimmed meanwhile."""
 
     def __init__(self, options: SourceOptions, run: Slices, part: Slice, view: View) -> None:
         self._options = options
@@ -104,7 +104,7 @@ class _SliceReader:
     def _moved(
         self, reader: ChunkReader, position: int, error: CorruptionError
     ) -> Iterator[pa.RecordBatch]:
-        """What is left of the task, wherever it stands now; what is gone by now is reported."""
+        """Read the rest of the slice from where it is now; report records that are gone."""
         part, log = self._part, open_log(self._options.url, read_only=True)
         losses = Losses(fail=self._options.fail_on_data_loss)
         try:

@@ -1,8 +1,8 @@
 """How many records of each partition one micro-batch takes: pure arithmetic.
 
-A limit of records is met exactly while there is that much, one of bytes as nearly as the index
-knows sizes. Shares follow the backlogs, and no partition waits for ever: each gets at least one
-record, or its turn where there is no room for all.
+A limit of records is exact, a limit of bytes as exact as the sizes in the index. Shares are in
+proportion to the backlogs. No partition waits forever: each gets at least one record, or its turn
+when there is no room for all.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Limits:
 
 
 class Waiting(Protocol):
-    """The records that wait in partitions of which each has one at least: columns."""
+    """The waiting records as columns, a value per partition; each partition has at least one."""
 
     @property
     def records(self) -> Numbers:
@@ -44,23 +44,23 @@ class Waiting(Protocol):
 
     @property
     def about(self) -> Numbers:
-        """About what they weigh in bytes, at no cost."""
+        """Their estimated weight in bytes; it costs nothing."""
 
     def cut(self, records: Numbers) -> Waiting:
-        """Only the first so many of each."""
+        """Keep only the first `records` of each partition."""
 
     def firsts(self) -> Numbers:
         """What the first record of each weighs."""
 
     def within(self, places: Numbers, budgets: Numbers) -> tuple[Numbers, Numbers]:
-        """How many in the partitions at these places weigh at most so much, and what they weigh."""
+        """Return how many records of these partitions fit into their budgets, and their weight."""
 
 
 def take(waiting: Waiting, limits: Limits, *, turn: int = 0) -> Numbers:
-    """How many records of each partition are next: none while they are fewer than the least.
+    """Return how many records of each partition come next; none while fewer than `least` wait.
 
-    A turn that grows by the number of taken records, as the sum of all positions does, lets
-    partitions take turns without any memory.
+    When there is no room for all, partitions take turns. `turn` has to grow by the number of taken
+    records, as the sum of all positions does; so nothing has to be remembered.
     """
     records = waiting.records
     taken = np.zeros(len(records), np.int64)
@@ -97,7 +97,7 @@ def admit(backlogs: Numbers, limit: int) -> Numbers:
 def _largest_remainders(sizes: Numbers, share: Numbers, rest: int) -> Numbers:
     """Round the shares down, and give what is left of `rest` to those that lost most."""
     total = int(sizes.sum())
-    # Products that need more than 64 bits wrap alike, and the remainders fit again.
+    # Products beyond 64 bits wrap alike, so that their differences are right.
     remainders = sizes * np.int64(rest) - share * np.int64(total)
     most = np.argsort(-remainders, kind="stable")[: rest - int(share.sum())]
     share[most] += 1
@@ -109,7 +109,7 @@ def _from_turn(count: int, turn: int) -> Numbers:
 
 
 def _served(places: Numbers, firsts: Numbers | None, limits: Limits) -> Numbers:
-    """The places, in their order, whose first records have room together: at least one."""
+    """Return the first of these places whose first records fit together; at least one."""
     if limits.records is not None:
         places = places[: limits.records]
     if firsts is None or limits.bytes is None:
@@ -127,7 +127,7 @@ def _within_bytes(waiting: Waiting, firsts: Numbers, limit: int) -> Numbers:
         if not len(hungry) or left <= 0:
             break
         about = np.maximum(waiting.about[hungry] - weights[hungry], 1)
-        # What is estimated too high comes back, and is shared in the next round.
+        # The next round shares the room that is left where an estimate was too high.
         budgets = weights[hungry] + proportion(about, left, int(about.sum()))
         records, weight = waiting.within(hungry, budgets)
         taken[hungry] = np.maximum(records, 1)

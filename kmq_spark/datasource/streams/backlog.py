@@ -19,11 +19,11 @@ from kmq_storage.format.manifest import weight_in_memory
 if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers
 
-#: What an archived record is taken to weigh at least where the log has none to compare with: the
-#: archive's files are compressed.
+#: The least weight assumed for an archived record when the log has none to compare with: a size in
+#: the archive's files is that of compressed data.
 _ARCHIVED_WEIGHT = 1024
 
-#: Estimates are seldom off by this much.
+#: An estimate so many times above the limit is believed: estimates are seldom off by this much.
 _SURELY_MORE = 2
 
 
@@ -32,7 +32,7 @@ class Backlog:
     """The records of a topic that wait: from where each partition goes on."""
 
     ranges: TopicRanges
-    #: Of each range, how many wait in the archive: a batch doesn't go on in the log behind them.
+    #: How many records of each range the archive has. A batch that reads some stops behind them.
     archived: Numbers
     history: History | None = None
 
@@ -62,7 +62,7 @@ class Backlog:
 
     @cached_property
     def about(self) -> Numbers:
-        """About what these weigh in bytes, at no cost."""
+        """Their estimated weight in bytes; it costs nothing."""
         low, high = self.ranges.bounds
         held = weight_in_memory(*self._held)
         of_log = (held * (self.records / np.maximum(high - low, 1))).astype(np.int64)
@@ -80,14 +80,14 @@ class Backlog:
 
     @cached_property
     def _held(self) -> tuple[Numbers, Numbers]:
-        """Bytes and records that each partition holds: records weigh about the same all over it."""
+        """Bytes and records that each partition holds: they give a record's average weight."""
         parts = self.ranges.logs
         sizes, rows = [part.size for part in parts], [part.rows for part in parts]
         return np.array(sizes, np.int64), np.array(rows, np.int64)
 
 
 def backlog_of(wanted: TopicRanges, history: History | None, losses: Losses) -> Backlog:
-    """What waits in these ranges; what is neither in the archive nor in the log is reported."""
+    """Return what waits in these ranges; report what neither archive nor log has."""
     archived, old = np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     starts, ends = wanted.starts.copy(), wanted.ends.copy()
     for place, each in enumerate(wanted if history is not None else ()):
@@ -104,7 +104,7 @@ def backlog_of(wanted: TopicRanges, history: History | None, losses: Losses) -> 
 
 
 def fits(backlogs: Sequence[Backlog], limits: Limits) -> bool:
-    """Whether one micro-batch takes all of it: of what is surely too much, little is looked at."""
+    """Whether one micro-batch takes it all; clearly too much is found without reading the index."""
     if limits == Limits():
         return True
     if any(each.archived.any() for each in backlogs):

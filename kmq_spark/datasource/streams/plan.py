@@ -45,10 +45,10 @@ def next_end(
     final: StreamOffset | None,
     history: History | None,
 ) -> tuple[StreamOffset, Sequence[TopicRanges]]:
-    """Where the micro-batch that begins at `start` ends: `start` itself when there is none yet.
+    """Return where the micro-batch that begins at `start` ends: at `start` if nothing is new.
 
-    At most what the limits allow, and never beyond `final`, the fixed end of an AvailableNow run.
-    With what was found out on the way of ranges that it may read.
+    It takes at most what the limits allow, and never ends beyond `final`, the fixed end of an
+    AvailableNow run. Also returned are the ranges that were looked at, for `partitions`.
     """
     if final is not None:
         _check_promise(state, start, final)
@@ -89,15 +89,15 @@ def admitted(
     limits: Limits,
     losses: Losses,
 ) -> tuple[Positions, Positions, Sequence[TopicRanges]]:
-    """The part of what lies between two positions that the log holds and the limits allow.
+    """Return the part between two positions that can be read and that the limits allow.
 
-    With the ranges that were looked at, by topic.
+    Also returned are the ranges that were looked at, by topic.
     """
     starts, ends = (dict(each) for each in bounds)
     backlogs: list[Backlog] = []
     for wanted in coverage.unread(starts).ranges(*bounds):
         backlog = backlog_of(wanted, coverage.history, losses)
-        if backlog.ranges is not wanted:  # else they are as they were given
+        if backlog.ranges is not wanted:  # else the bounds stay as they were given
             starts[backlog.topic] = backlog.positions(backlog.ranges.starts)
             ends[backlog.topic] = backlog.positions(backlog.ranges.ends)
         backlogs.append(backlog.filled())
@@ -115,7 +115,7 @@ def admitted(
 def ranges_between(
     state: StoreState, start: StreamOffset, end: StreamOffset, losses: Losses
 ) -> list[TopicRanges]:
-    """What a batch between two offsets wants; topics that are gone by now are reported."""
+    """Return what a batch between two offsets reads; report topics that were deleted since."""
     ranges: list[TopicRanges] = []
     for name, topic_id in (end.ids or {}).items():
         ends, topic = end.positions.get(name, {}), state.topic_by_id(topic_id.bytes)
@@ -125,7 +125,7 @@ def ranges_between(
             begins = {**begins, **known} if begins else known
         if topic is None:
             losses.report_deleted(state, name, topic_id, begins, ends)
-        elif begins != ends:  # of very many topics, few have news
+        elif begins != ends:  # of thousands of topics, few have new records
             ranges.append(TopicRanges.between(topic, ends, begins, ends).filled())
     return [each for each in ranges if len(each)]
 
@@ -166,7 +166,7 @@ def _begins(
 def _new_to_query(
     state: StoreState, options: SourceOptions, coverage: Coverage, start: StreamOffset
 ) -> dict[str, dict[int, int]]:
-    """Where partitions begin that the query has not read and its group has."""
+    """Return where the query begins in partitions that only its group has read so far."""
     found: dict[str, dict[int, int]] = {}
     committed = {} if options.group is None else state.group_offsets(options.group)
     for name, topic in coverage.topics.items():
@@ -179,7 +179,7 @@ def _new_to_query(
 
 
 def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int, int]:
-    """Where a batch that begins at an offset begins in one topic, as far as that was read."""
+    """Return how far one topic was read at an offset, also in partitions left out since."""
     left = offset.left.get(topic_id, {})
     if (offset.ids or {}).get(name) != topic_id:
         return left
@@ -190,9 +190,9 @@ def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int,
 def _left(
     state: StoreState, coverage: Coverage, start: StreamOffset, losses: Losses
 ) -> dict[uuid.UUID, dict[int, int]]:
-    """Where partitions go on that the query has read and its options leave out now.
+    """Return the positions of partitions that the query has read and its options leave out now.
 
-    Those that the last batch still had are reported: they may be left out by mistake.
+    Partitions that the last batch still covered are reported: the omission may be a mistake.
     """
     covered = {topic.topic_id: coverage.partitions[name] for name, topic in coverage.topics.items()}
     left = {

@@ -1,4 +1,4 @@
-"""What is still done when Spark ends the process of a source: by SIGTERM, without a call."""
+"""Last work of a source's process, which Spark ends by SIGTERM without calling the source."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import signal
 import threading
 from collections.abc import Callable
 
-#: Longer than a bucket takes for some requests; Spark doesn't wait for it.
+#: Seconds for that work, more than some requests to a bucket take. Spark doesn't wait for it.
 _PATIENCE = 5.0
 
 
 def at_termination(act: Callable[[], object]) -> None:
-    """Have this called before SIGTERM ends this process, unless the signal has another handler.
+    """Have `act` called before SIGTERM ends the process, unless SIGTERM has another handler.
 
     It runs in a thread: the interrupted thread may hold any lock.
     """

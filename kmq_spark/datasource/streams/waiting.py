@@ -1,4 +1,4 @@
-"""The records of all topics that wait, as `admission` looks at them: no further than it must."""
+"""The waiting records of all topics, for `admission`: the index is read only as far as needed."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ _AHEAD = 2.0
 
 
 class WaitingRecords:
-    """Columns over the partitions of some backlogs, of which each has a record at least."""
+    """Columns over the partitions of some backlogs, each with at least one record."""
 
     def __init__(self, backlogs: Sequence[Backlog], budget: int | None) -> None:
         self.records = _joined(each.records for each in backlogs)
         self.about = _joined(each.about for each in backlogs)
-        #: What a record weighs where those of the archive are next, otherwise 0.
+        #: What a record weighs in partitions whose next records are in the archive, else 0.
         self._archived = _joined(each.archived_weights * (each.archived > 0) for each in backlogs)
         self._backlogs = backlogs
         self._starts = _joined(each.ranges.starts for each in backlogs)
         self._ends = self._starts + self.records
         share = _AHEAD * (budget or 0) / max(float(self.about.sum()), 1.0)
+        #: Up to which offset the index of each partition is read.
         self._looked = self._starts + _part(self.records, share) + 1
         self._weighed: Weighed | None = None
 
     def cut(self, records: Numbers) -> WaitingRecords:
-        """Only the first so many of each."""
+        """Keep only the first `records` of each partition."""
         if (records == self.records).all():
             return self
         fewer = copy(self)
@@ -55,7 +56,7 @@ class WaitingRecords:
         return np.where(self._archived > 0, self._archived, self._look().firsts())
 
     def within(self, places: Numbers, budgets: Numbers) -> tuple[Numbers, Numbers]:
-        """How many in the partitions at these places weigh at most so much, and what they weigh."""
+        """Return how many records of these partitions fit into their budgets, and their weight."""
         while True:
             reached, used, whole = self._look().within(places, budgets)
             more = whole & (np.maximum(reached, self._looked[places]) < self._ends[places])
@@ -83,7 +84,7 @@ class WaitingRecords:
         return self._weighed
 
     def _spread(self) -> Spread:
-        """The rows of the log as far as is looked, of all topics."""
+        """Return the index rows of all topics, as far as they are to be read."""
         parts = []
         columns = np.arange(len(self.records)), self._looked, self._archived
         for backlog, (places, looked, archived) in self.by_topic(np.stack(columns)):
@@ -99,5 +100,5 @@ def _joined(columns: Iterable[Numbers]) -> Numbers:
 
 
 def _part(of: Numbers, share: float) -> Numbers:
-    """At most all of it."""
+    """Return a share of each number, at most all of it."""
     return (of * min(share, 1.0)).astype(np.int64)

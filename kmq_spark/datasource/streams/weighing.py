@@ -25,12 +25,12 @@ def proportion(part: Numbers | int, of: Numbers | int, whole: Numbers | int) -> 
 
 @dataclass(frozen=True)
 class Weighed:
-    """The rows of some ranges of offsets, cut to them, and what all rows before each weigh."""
+    """The index rows of some offset ranges, cut to these ranges, and running sums of weights."""
 
     starts: Numbers
     lows: Numbers
     highs: Numbers
-    #: One more than there are rows; a row that is cut counts in proportion.
+    #: What all rows before each weigh, and the total; a row that is cut counts in proportion.
     sums: Numbers
     #: Of each range, its first row and the one behind its last.
     first: Numbers
@@ -38,7 +38,7 @@ class Weighed:
 
     @classmethod
     def of(cls, spread: Spread, starts: Numbers, ends: Numbers) -> Weighed:
-        """What the ranges have in this spread, which may begin and end with larger rows."""
+        """Weigh ranges by a spread, whose first and last rows may reach beyond them."""
         lows = np.maximum(spread.bases, starts[spread.owners])
         highs = np.minimum(spread.ends, ends[spread.owners])
         shares = (highs - lows) / (spread.ends - spread.bases)
@@ -61,9 +61,9 @@ class Weighed:
         return found
 
     def within(self, places: Numbers, budgets: Numbers) -> tuple[Numbers, Numbers, Mask]:
-        """How far the ranges at these places weigh at most so much, and what that weighs.
+        """Return up to which offset each of these ranges fits its budget, and what that weighs.
 
-        And whether that is all of them.
+        The third column tells whether the whole range fits.
         """
         before, behind = self.sums[self.first[places]], self.behind[places]
         most = before + np.minimum(budgets, self.total)
@@ -78,7 +78,7 @@ class Weighed:
         return reached, used, stop == behind
 
     def _end_before(self, places: Numbers, stop: Numbers) -> Numbers:
-        """Where the last row before these ends, or the range begins."""
+        """Return where the row before each `stop` ends; the range's start if it has none."""
         reached = self.starts[places]
         some = stop > self.first[places]
         reached[some] = self.highs[stop[some] - 1]
