@@ -42,7 +42,8 @@ class KmqBatchWriter(DataSourceArrowWriter):
         from kmq_spark.datasource.executor.writing import write_task
         from kmq_storage.format.murmur2 import murmur2_of
 
-        # Not the LSN itself: a job may make two commits each time, and a topic have two partitions.
+        # Not the LSN itself: in a job that makes two commits per run, it is always even or always
+        # odd, and would lead to the same one of two partitions.
         number = murmur2_of(b"%d" % self._sink.lsn)
         return write_task(self._sink, iterator, task=_task_context().partitionId(), number=number)
 
@@ -89,7 +90,7 @@ class KmqStreamWriter(ArrowStreamWriter):
         written = _written(messages)
         queries = {each.query for each in written}
         assert len(queries) <= 1, "the tasks of a batch belong to one query"
-        if any(each.staged or each.small for each in written):  # what is empty needs no commit
+        if any(each.staged or each.small for each in written):  # an empty batch needs no commit
             (query,) = queries
             assert query is not None, "a stream's tasks know their query"
             checkpoint = self._sink.checkpoint or written[0].checkpoint

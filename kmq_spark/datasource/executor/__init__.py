@@ -1,5 +1,6 @@
 """What runs on Spark's executors: tasks that read and write, and the values that travel to them.
 
-A task replays no log, unless a file of its records has moved meanwhile; but the rows of
-`CommitsTask` are the log's, and `announced` commits. `announcing` is called on the driver.
+A task usually opens no commit log. These do: a task over keyed topics (`queue_reading`), a task
+whose files have moved since it was planned, `CommitsTask`, whose rows are the log's, and
+`announced`, which commits. `announcing` is called on the driver.
 """

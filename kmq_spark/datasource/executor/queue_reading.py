@@ -1,7 +1,7 @@
 """On the executor: the messages of one task over keyed topics, with their queues and indexes.
 
-These are known from all that is before them, so a task looks at the state as it is when it runs,
-and not, as tasks over other topics do, at what it was planned with.
+A message's index follows from all records before it. So such a task reads the store's state when
+it runs, whereas tasks over other topics read what they were planned with.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kmq_storage.log.topic_state import Topic
 
 
 def read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:
-    """The records of a task in Spark's columns; what is gone by now is reported."""
+    """Yield the records of a task in Spark's columns; report those that are gone by now."""
     log = open_log(options.url, read_only=True)
     losses = Losses(fail=options.fail_on_data_loss)
     for run in task.runs:

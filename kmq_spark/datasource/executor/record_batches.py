@@ -1,8 +1,8 @@
 """From stored records to record batches of exactly the schema that Spark expects.
 
-Columns of stored batches are handed on without copying. What is the same in every row (topic,
-partition) or follows from the row's number (offset) is made here, and small chunks are put
-together: Spark has a price per batch, which a copy of a few rows is below.
+Stored columns are handed on without copying. Columns that are the same in every row (topic,
+partition) or follow from the row's number (offset) are made here. Small batches are joined: to copy
+a few rows costs less than one more batch does in Spark.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from kmq_storage.log.scan import Slice as StoredSlice
 if TYPE_CHECKING:
     from kmq_storage.keyed.rows import KeyedRows
 
-#: Larger batches are cut: a reader holds some of them.
+#: Larger batches are cut, since a reader holds several of them.
 BATCH_ROWS = 65_536
 
 #: Smaller ones are put together; to copy larger ones costs more than Spark's work for a batch.
 _ENOUGH_ROWS = 8_192
 _ENOUGH_BYTES = 1 << 20
 
-#: Of properties: Spark's maps have one type of value.
+#: The type of properties in Spark, whose maps have one type of value.
 _TEXTS = pa.map_(pa.string(), pa.string())
 
 
@@ -43,7 +43,7 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _runs(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Consecutive batches that make one of good size together."""
+    """Yield runs of consecutive batches that make one of good size."""
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -129,9 +129,9 @@ def _spark_batch(
 
 
 def _properties_as_text(column: pa.Array) -> pa.Array:
-    """Stored properties as map<string, string>.
+    """Return stored properties as map<string, string>.
 
-    Text as it is, numbers in digits, true and false, bytes in Base64.
+    Text stays as it is, numbers are in digits, booleans are true or false, bytes are in Base64.
     """
     import pyarrow.compute as pc  # slow to import, and few need it
 

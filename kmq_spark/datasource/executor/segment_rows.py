@@ -19,10 +19,10 @@ from kmq_storage.tables.segment_rows import Recent, page_batch, recent_batch
 
 @dataclass(frozen=True)
 class SegmentsTask(InputPartition):
-    """Rows of some pages of the manifest, and some that are in no page."""
+    """Rows of some pages of the manifest, and recent rows that are in no page yet."""
 
     pages: tuple[PageRef, ...]
-    #: What is known of the partitions that have rows in these pages.
+    #: Facts on the partitions that have rows in these pages.
     known: Mapping[Key, Cover]
     recent: tuple[Recent, ...] = ()
 

@@ -15,7 +15,7 @@ from kmq_storage.log.staging import PartitionRecords, Stager
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.open import open_files
 
-#: A task holds at most about this much in memory before it writes files.
+#: A task writes files when it holds more than this in memory.
 _WAITING_BYTES_MAX = 64 << 20
 
 #: And this much more that is on its way to files.
@@ -36,7 +36,7 @@ class _Run:
 
 
 class StagedOutput:
-    """Takes records of any partitions and brings them to disk in few files, in their order."""
+    """Writes records of any partitions to few files, in the order of the records."""
 
     def __init__(self, url: str, lsn: int) -> None:
         files = open_files(url, storage_options=storage_options(url))
@@ -45,13 +45,13 @@ class StagedOutput:
         )
         self._waiting: dict[_Place, _Run] = {}
         self._waiting_bytes = 0
-        #: Files that may not be whole yet, oldest first, and their bytes.
-        self._coming: deque[RecordsEntry] = deque()
-        self._coming_bytes = 0
+        #: Files that may still be written to, oldest first, and their bytes.
+        self._in_flight: deque[RecordsEntry] = deque()
+        self._in_flight_bytes = 0
         self._staged: list[RecordsEntry] = []
 
     def add(self, records: Iterable[PartitionRecords]) -> None:
-        """Take records, and write files when there is enough for one, or much is waiting."""
+        """Take records; write a partition's when they fill a file, and all when much is waiting."""
         for each in records:
             place = each.topic_id, each.partition
             run = self._waiting.setdefault(place, _Run())
@@ -65,7 +65,7 @@ class StagedOutput:
             self._stage_all()
 
     def finish(self) -> tuple[tuple[RecordsEntry, ...], tuple[PartitionRecords, ...]]:
-        """What was staged, and what is small enough to travel with the commit message."""
+        """Return what was staged, and what is left for the commit message."""
         if self._waiting_bytes > _MESSAGE_BYTES_MAX:
             self._stage_all()
         self._stager.wait_for(self._staged)
@@ -83,9 +83,9 @@ class StagedOutput:
         for sized in whole.batches:
             entries = self._stager.stage(replace(whole, batches=(sized,)))
             self._staged += entries
-            self._coming += entries
-            self._coming_bytes += sized.size
-            while self._coming_bytes > _COMING_BYTES_MAX:
-                oldest = self._coming.popleft()
+            self._in_flight += entries
+            self._in_flight_bytes += sized.size
+            while self._in_flight_bytes > _IN_FLIGHT_BYTES_MAX:
+                oldest = self._in_flight.popleft()
                 self._stager.wait_for([oldest])
-                self._coming_bytes -= oldest.size
+                self._in_flight_bytes -= oldest.size

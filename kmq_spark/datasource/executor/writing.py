@@ -38,8 +38,8 @@ def write_task(
 ) -> Written:
     """Store the rows of one task where no reader sees them before the driver's commit.
 
-    `number` tells writes apart: else the only task of each would have all rows without a key go to
-    the same partition.
+    `number` differs from write to write, and moves the first partition for rows without a key:
+    otherwise, writes of a single task each would put all of these rows into the same partition.
     """
     if sink.stored:
         return Written((), ())
@@ -71,7 +71,7 @@ def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
 def _by_topic(
     batch: pa.RecordBatch, sink: Sink, find: Callable[[str], Topic]
 ) -> Iterator[tuple[Topic, pa.RecordBatch]]:
-    """The rows for each topic, in their order."""
+    """Yield the rows of each topic, in their order."""
     if not batch.num_rows:
         return
     if sink.topic is not None:
@@ -98,7 +98,7 @@ def _by_topic(
 def _named(
     names: pa.StringArray, column: str, topics: Iterable[str], find: Callable[[str], Topic]
 ) -> Iterator[Topic]:
-    """The topics of these names, which stand in a column."""
+    """Yield the topics that a column names."""
     try:
         known = names.to_pylist()
     except UnicodeDecodeError as error:
@@ -119,7 +119,7 @@ def _named(
 
 
 def _topic_of(topic: Topic, column: str) -> Topic:
-    """The topic, if it is of the kind that this column names: the columns of the two differ."""
+    """Return the topic; InvalidRequestError if this column doesn't name topics of its kind."""
     if bool(topic.settings.schemas) != (column == TYPED_TOPIC):
         kind, other = ("untyped", "topic") if column == TYPED_TOPIC else ("typed", TYPED_TOPIC)
         raise InvalidRequestError(

@@ -14,7 +14,7 @@ from kmq_storage.objects.file_io import sync_file_system
 def sync_checkpoint(location: str) -> None:
     """Return when everything that a checkpoint has so far survives a power cut.
 
-    A checkpoint that is in no local folder (but in HDFS, or a bucket) needs nothing.
+    A checkpoint outside local folders (in HDFS, or in a bucket) needs nothing.
     """
     folder = location.removeprefix("file://").removeprefix("file:")
     if os.path.isdir(folder):

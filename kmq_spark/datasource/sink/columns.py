@@ -30,7 +30,7 @@ TYPED_TOPIC = "_topic"
 
 _TEXT_OR_BINARY = "binary or string"
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
-#: One member of it is not null.
+#: A property of any type: one member is not null.
 _TYPED_VALUE = (
     StructType()
     .add("int", LongType())
@@ -56,11 +56,11 @@ def _is_properties(kind: DataType) -> bool:
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Whether two types have the same values, though nulls be in one of them only."""
+    """Whether two types are the same but for nullability."""
     return one.simpleString() == other.simpleString()
 
 
-#: Type test and the words for it, by column.
+#: By column: a test of its type, and how errors describe the type.
 _EXPECTED: dict[str, tuple[Callable[[DataType], bool], str]] = {
     "value": (_is_text_or_binary, _TEXT_OR_BINARY),
     "key": (_is_text_or_binary, _TEXT_OR_BINARY),
@@ -76,7 +76,7 @@ _EXPECTED: dict[str, tuple[Callable[[DataType], bool], str]] = {
 
 
 def check_routed_columns(schema: StructType) -> None:
-    """InvalidRequestError for columns by which rows can't be given to topics."""
+    """InvalidRequestError unless a column names the topic of each row."""
     if TYPED_TOPIC in schema.names:
         kinds = [field.dataType for field in schema.fields if field.name == TYPED_TOPIC]
         if len(kinds) > 1 or not isinstance(kinds[0], StringType):
@@ -93,7 +93,7 @@ def check_routed_columns(schema: StructType) -> None:
 
 
 def check_transport(schema: StructType) -> None:
-    """InvalidRequestError for a column of a type that pyarrow has no class for, though unused."""
+    """InvalidRequestError for a column of a type that pyarrow lacks, even if kmq ignores it."""
     for field in schema.fields:
         if isinstance(field.dataType, YearMonthIntervalType):
             raise InvalidRequestError(
@@ -104,7 +104,7 @@ def check_transport(schema: StructType) -> None:
 
 
 def unused_columns(topic: str) -> tuple[str, ...]:
-    """Return columns without a use, since an option has chosen the topic or the queue."""
+    """Return the columns that are ignored because an option chose the topic or the queue."""
     return ("topic",) if queue_of_log(topic) is None else ("topic", "partition")
 
 

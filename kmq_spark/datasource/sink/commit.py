@@ -1,14 +1,13 @@
 """On the driver: one commit of all that the tasks of a batch have written.
 
-- All of a batch is one unit of one commit: visible together, or not at all.
-- Its id stands in the same commit, before its records: a commit that would repeat it is refused
-  when it is bound, with everything in it.
-- Each row that a task wrote is named by the commit once; those of a partition in the order of
-  the tasks.
-- A query that is told that a batch is stored may forget it: the batch is on disk, whichever
-  process committed it.
+- The whole batch is one unit of one commit: readers see all of it, or nothing.
+- The batch's identity is in the same commit, before the records. The log refuses a commit that
+  would repeat an identity, with everything in it.
+- The commit names each row that a task wrote exactly once. The rows of a partition are in the order
+  of the tasks.
+- When this returns, the batch is on disk, whichever process committed it: the query may forget it.
 
-What breaks when stands in docs/design/spark-sink.md.
+docs/design/spark-sink.md has a table of crashes and their results.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ def commit_written(
 ) -> None:
     """Make a batch visible at once and durable, unless it is stored already.
 
-    The records of a partition stand in the order of the tasks. `also` are entries of the same
-    commit, behind its records: what they change is stored with the batch, and once.
+    `also` are entries of the same commit, after its records: what they change is stored with the
+    batch, and once.
     """
     unit = _unit_of(log, written, () if batch is None else (batch,), also)
     assert _rows_in(unit) == sum(map(_rows_of, written)), "each row is named once"
@@ -75,7 +74,7 @@ def _rows_of(written: Written) -> int:
 def _unit_of(
     log: CommitLog, written: Iterable[Written], first: Sequence[Entry], last: Sequence[Entry]
 ) -> Unit:
-    """The entries and batches of the commit; small ones of several tasks are put together."""
+    """Make the unit of the commit; it joins the small batches of several tasks."""
     stager = Stager(log.files, file_ids(log), sync=True)
     entries: list[Entry] = list(first)
     bodies: list[pa.Buffer] = []

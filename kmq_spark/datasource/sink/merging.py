@@ -1,4 +1,4 @@
-"""Record batches of one partition as few of bounded size: each becomes a staged file."""
+"""Joins record batches of one partition to few of bounded size, each for one staged file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILE_ROWS = 1 << 19
 
 
 def merged(run: Sequence[PartitionRecords]) -> PartitionRecords:
-    """Records of one partition as one: few batches of bounded size, all with the same columns."""
+    """Join records of one partition to few batches of bounded size, all with the same columns."""
     columns = columns_of_all(sized.batch for records in run for sized in records.batches)
     done: list[SizedBatch] = []
     waiting: list[SizedBatch] = []

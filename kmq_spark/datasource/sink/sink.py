@@ -1,4 +1,4 @@
-"""What a write needs to know and what its tasks hand back: values that travel between processes."""
+"""The values of a write that travel to its tasks, and from the tasks back to the driver."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import TopicSettings
 from kmq_storage.names import nearest, queue_of_log
 
-#: Stands for a topic's id where rows name their topics: such writes count by themselves.
+#: The target's id in the identity of a write whose rows name their topics.
 _ROUTED = bytes(16)
 
 
 class Definition(NamedTuple):
-    """What a task needs to know of a topic, unpickled for thousands of topics at once."""
+    """What a task needs to know of a topic; small, as a task unpickles thousands of them."""
 
     id: bytes
     partitions: int
@@ -40,7 +40,7 @@ class Definition(NamedTuple):
 
 @dataclass(frozen=True)
 class Sink:
-    """A store to write to as of some LSN, the topic chosen, and the topics a row may name."""
+    """A store to write to, as of some LSN; the chosen topic, or the topics that rows may name."""
 
     url: str
     lsn: int
@@ -48,7 +48,7 @@ class Sink:
     definitions: Mapping[str, Definition]
     #: The identity of a batch write at its target; for a stream, its tasks tell it.
     batch: BatchIdEntry | None = None
-    #: Whether that write is stored already, so that its rows need not be looked at.
+    #: Whether that write is stored already, so that tasks skip its rows.
     stored: bool = False
     #: The entries that move a group in the same commit.
     move: tuple[GroupOffsetsEntry, ...] = ()
@@ -56,12 +56,12 @@ class Sink:
     checkpoint: str | None = None
 
     def counted(self, query: str, number: int) -> BatchIdEntry:
-        """A stream's batch as the log counts it: as a batch write that is known by a name."""
+        """Return the identity of a stream's batch, in the form of a batch write's."""
         target = None if self.topic is None else self.find(self.topic)
         return _counted(BatchIdEntry(query, number), target)
 
     def find(self, name: str) -> Topic:
-        """One of these topics, of which nothing else is known: executors replay no log for it."""
+        """Return a topic made of its definition alone, since executors replay no log for it."""
         state = StoreState()
         if name in self.definitions:
             state.add_topic(_defined(name, self.definitions[name]))
@@ -77,7 +77,7 @@ class Sink:
         if columns is None:
             check_sink_columns(schema, unused_columns(self.topic))
         else:
-            from kmq_spark.datasource.sink.typed import check_typed_sink  # with what checks types
+            from kmq_spark.datasource.sink.typed import check_typed_sink  # with all type checks
 
             check_typed_sink(schema, self.topic, columns)
 
@@ -115,7 +115,7 @@ def open_sink(options: SinkOptions) -> Sink:
 
 
 def _definitions(topics: Iterable[Topic]) -> dict[str, Definition]:
-    """By name; settings that are equal are one value, so that they travel once."""
+    """Return definitions by name; equal settings are one object, which is pickled once."""
     known: dict[TopicSettings, TopicSettings] = {}
     return {
         each.name: Definition(
@@ -161,8 +161,11 @@ def _topic(state: StoreState, name: str) -> Topic:
 
 
 def _counted(batch: BatchIdEntry, target: Topic | None) -> BatchIdEntry:
-    """The batch as the log counts it: numbers of a query, or of an application, are those of one
-    target, so that of two queries on copies of one checkpoint each stores its own batches."""
+    """Return the identity under which the log remembers a batch.
+
+    It contains the target: queries on copies of one checkpoint have the same id, and each has to
+    store its batches in its own topic.
+    """
     topic_id = _ROUTED if target is None else target.id
     return BatchIdEntry(f"{topic_id.hex()} {batch.application}", batch.version)
 

@@ -42,9 +42,9 @@ def check_typed_sink(schema: StructType, topic: str, columns: TypedColumns) -> N
 
 
 def _standing_in(schema: pa.Schema, columns: TypedColumns) -> Iterator[tuple[pa.Field, int]]:
-    """The declared columns whose values come in the wider type that Spark reads them in.
+    """Yield the declared columns that come in the wider types of a read, and their places.
 
-    With their types, in which these are what was declared and everything else is as it came.
+    A column's type has the declared types in place of these; everything else in it is as it came.
     """
     for field in columns.declared:
         at = schema.get_field_index(field.name)
@@ -54,7 +54,7 @@ def _standing_in(schema: pa.Schema, columns: TypedColumns) -> Iterator[tuple[pa.
 
 
 def _narrow_type(given: Any, wanted: Any) -> pa.DataType:
-    """The given type with the declared one wherever a read puts the given one in its place."""
+    """Return the given type, with the declared types in place of those that a read returns."""
     if types.is_struct(given) and types.is_struct(wanted) and given.names == wanted.names:
         pairs = zip(given, wanted, strict=True)
         return pa.struct([one.with_type(_narrow_type(one.type, to.type)) for one, to in pairs])
@@ -69,7 +69,7 @@ def _narrow_type(given: Any, wanted: Any) -> pa.DataType:
 
 
 def narrowed(batch: pa.RecordBatch, topic: str, columns: TypedColumns) -> pa.RecordBatch:
-    """The rows with the declared types; InvalidRequestError for a value that would change."""
+    """Return the rows in the declared types; InvalidRequestError for a value that would change."""
     for field, at in _standing_in(batch.schema, columns):
         batch = batch.set_column(at, field.name, _narrow(batch.column(at), topic, field))
     return batch
@@ -86,7 +86,7 @@ def _narrow(column: pa.Array, topic: str, field: pa.Field) -> pa.Array:
 
 
 def _leaves(column: Any) -> Iterator[pa.Array]:
-    """The columns that hold the values themselves, beneath lists, maps and structs."""
+    """Yield the columns of plain values, inside lists, maps and structs at any depth."""
     if not types.is_nested(column.type):
         yield column
     elif len(column):
@@ -122,7 +122,7 @@ def taken_columns(columns: TypedColumns) -> tuple[str, ...]:
 
 
 def check_spelling(names: Sequence[str], topic: str, columns: TypedColumns) -> None:
-    """Refuse what would store nulls without a word; Spark itself doesn't mind letter case."""
+    """InvalidRequestError for names that would store nulls silently; letter case counts here."""
     declared, taken = columns.declared.names, taken_columns(columns)
     if (misspelt := _misspelt(tuple(names), taken)) is not None:
         name, own = misspelt
@@ -143,7 +143,7 @@ def check_spelling(names: Sequence[str], topic: str, columns: TypedColumns) -> N
 
 @lru_cache(maxsize=1024)
 def _misspelt(names: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, str] | None:
-    """The first name that the topic doesn't know and that is nearly one which the rows lack."""
+    """Return the first misspelt name, and the topic's column that it is like and the rows lack."""
     by_spelling = {each.lower(): each for each in sorted(taken, key=lambda own: own not in names)}
     for name in names:
         if name not in taken and name not in METADATA_NAMES:

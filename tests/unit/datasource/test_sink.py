@@ -215,7 +215,7 @@ def test_a_task_with_much_data_writes_files_as_it_goes_and_keeps_the_order(
 ) -> None:
     for module in (merging, staged_output):
         monkeypatch.setattr(module, "FILE_BYTES", 5_000)
-    monkeypatch.setattr(staged_output, "_COMING_BYTES_MAX", 8_000)
+    monkeypatch.setattr(staged_output, "_IN_FLIGHT_BYTES_MAX", 8_000)
     monkeypatch.setattr(staged_output, "_MESSAGE_BYTES_MAX", 500)
     values = [b"%05d" % n for n in range(3_000)]
     zero = pa.array([0] * 100, pa.int32())
