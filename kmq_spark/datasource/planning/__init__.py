@@ -1,1 +1,1 @@
-"""On the driver: from what a read wants to offset ranges, and from those to tasks."""
+"""On the driver: from the options of a read to offset ranges, and from those to tasks."""

@@ -28,7 +28,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Partition, Topic, out_of_range
 from kmq_storage.names import nearest
 
-#: A group that has no commit begins at the start.
+#: The offset that stands for each word; a group without a commit begins at the start.
 _OF_WORD = {EARLIEST: OFFSET_EARLIEST, GROUP: OFFSET_EARLIEST, LATEST: OFFSET_LATEST}
 
 
@@ -43,7 +43,7 @@ class Coverage:
 
     @property
     def ids(self) -> dict[str, uuid.UUID]:
-        """The ids of the topics, which tell them from later ones of the same name."""
+        """The ids of the topics: they tell a topic from a later one of the same name."""
         return {name: topic.topic_id for name, topic in self.topics.items()}
 
     def starts(self) -> dict[str, dict[int, int]]:
@@ -64,20 +64,20 @@ class Coverage:
         return ((name, t.parts, self.partitions[name]) for name, t in self.topics.items())
 
     def ranges(self, starts: Positions, ends: Positions) -> list[TopicRanges]:
-        """What lies between two positions, partition by partition."""
+        """Return the ranges between two positions, partition by partition."""
         return [
             TopicRanges.between(topic, self.partitions[name], starts[name], ends[name])
             for name, topic in sorted(self.topics.items())
         ]
 
     def unread(self, starts: Positions) -> Coverage:
-        """Without the topics of which nothing is behind a position: of very many, few have news."""
+        """Leave out topics with nothing after a position: of thousands, few have new records."""
         ends = self.ends()
         topics = {name: topic for name, topic in self.topics.items() if starts[name] != ends[name]}
         return replace(self, topics=topics)
 
     def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
-        """The point of each partition; InvalidRequestError when others are named, or not all."""
+        """Return each partition's point; InvalidRequestError unless exactly these are named."""
         everywhere = bound.instant or _OF_WORD.get(bound.word or "")
         if everywhere is not None:
             return {name: dict.fromkeys(self.partitions[name], everywhere) for name in self.topics}
@@ -88,7 +88,7 @@ class Coverage:
         }
 
     def resolve(self, bound: Bound) -> dict[str, dict[int, int]]:
-        """The offsets a bound means now; those by time are offsets already (`time_bounds`)."""
+        """Return the offsets a bound means now; bounds by time were resolved by `time_bounds`."""
         if bound.word is not None:
             return self.ends() if bound.word == LATEST else self.starts()
         edges = {OFFSET_EARLIEST: self.starts(), OFFSET_LATEST: self.ends()}
@@ -101,7 +101,7 @@ class Coverage:
         return offsets | {name: edges[OFFSET_EARLIEST][name] for name in self.foreign(bound)}
 
     def foreign(self, bound: Bound) -> dict[str, uuid.UUID]:
-        """The covered topics for which a bound has offsets of another one, and that one's id."""
+        """Return topics for which a bound has offsets of another topic of the name, and its id."""
         return {
             name: topic_id
             for name, topic_id in bound.ids.items()
@@ -109,7 +109,7 @@ class Coverage:
         }
 
     def up_to_latest(self, bound: Bound | None) -> Coverage:
-        """Only the partitions that an end reads to the end of the log."""
+        """Keep only the partitions that are read to the end of the log."""
         if bound is None or bound.word == LATEST:
             return self
         points = self.points(bound)
@@ -137,7 +137,7 @@ class Coverage:
 
 
 def cover(state: StoreState, options: SourceOptions, history: History | None = None) -> Coverage:
-    """What the options cover now; NotFoundError for a topic that was named and is not there."""
+    """Return what the options cover now; NotFoundError for a named topic that doesn't exist."""
     subscription = options.subscription
     for name in subscription.topics:
         if options.fail_on_data_loss:
@@ -171,7 +171,7 @@ def _check_there(state: StoreState, subscription: Subscription, name: str) -> No
 def ends_of_deleted(
     state: StoreState, options: SourceOptions, name: str, topic_id: uuid.UUID
 ) -> dict[int, int] | None:
-    """Where the covered partitions of a deleted topic ended; None when it is forgotten."""
+    """Return where the partitions of a deleted topic ended; None if the store has forgotten it."""
     gone = state.gone.find(topic_id.bytes)
     if gone is None:
         return None
@@ -193,9 +193,9 @@ def known_to_group(state: StoreState, group: str | None) -> set[bytes]:
 def _continued_by_group(
     state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
 ) -> dict[str, dict[int, int]]:
-    """Where the group continues in the topics that it knows: new partitions from their start.
+    """Return where the group continues in topics that it knows; new partitions begin at the start.
 
-    A topic that was made again begins anew; what the group had left in the old one is lost.
+    A topic that was made again begins anew. What the group had not read of the old one is lost.
     """
     group = options.group
     if group is None:
@@ -261,7 +261,7 @@ def bounds_of_batch(
 
 
 def _report_foreign(coverage: Coverage, bound: Bound, losses: Losses) -> None:
-    """Report offsets that count in a topic that was made again since, as a loss of that one."""
+    """Report a bound whose offsets are of another topic of the name, as a loss of that topic."""
     for name, topic_id in coverage.foreign(bound).items():
         losses.report(
             f"{bound.option} has offsets of Topic[{name}] with id {topic_id}, the one that is "

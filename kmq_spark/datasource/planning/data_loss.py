@@ -42,7 +42,7 @@ class Losses:
             warn_once(f"{message} (failOnDataLoss=false: reading goes on)")
 
     def _count(self, key: tuple[uuid.UUID, int], lost: OffsetRange) -> int:
-        """How many of these were not counted: a stream looks again and again, always upwards."""
+        """Count a loss, and return how many records of it are new: a stream reports it often."""
         known = max(self._counted.get(key, 0), lost.start)
         new = max(lost.end - known, 0)
         self.records += new
@@ -102,7 +102,7 @@ def deletion(
 def readable_parts(
     wanted: TopicRange, losses: Losses, history: History | None = None
 ) -> list[TopicRange]:
-    """The parts of a range that the log holds: without what is outside, and without gaps."""
+    """Return the parts of a range that the log holds; report the rest and gaps as lost."""
     inside = readable(wanted, losses, history)
     offsets = inside.offsets
     position, parts = offsets.start, []

@@ -83,7 +83,7 @@ class History:
         )
 
     def split(self, wanted: Iterable[TopicRange]) -> tuple[list[ArchivedRange], list[TopicRange]]:
-        """What to read from the archive, and the rest, of which the log may have lost some."""
+        """Divide into what the archive holds and the rest, of which the log may have lost some."""
         archived: list[ArchivedRange] = []
         rest: list[TopicRange] = []
         for each in wanted:
@@ -122,7 +122,7 @@ class History:
         return found if found < border else None
 
     def _first_since(self, topic: Topic, microseconds: int) -> Mapping[int, int]:
-        """By partition; looked for once, since a file holds records of all partitions."""
+        """Return it for all partitions; cached, since a file holds records of several."""
         key = topic.id, microseconds
         if key not in self._times:
             when = _in_calendar(microseconds)
@@ -166,7 +166,7 @@ def _in_calendar(microseconds: int) -> datetime | None:
 
 
 def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
-    """Tasks as `plan_tasks` makes them; a task holds one range after the other in memory."""
+    """Plan tasks as `plan_tasks` does; a task holds one range after the other in memory."""
     if limits.min_partitions is not None or limits.max_records is not None:
         return _divided(ranges, limits)
     asked = share_of(limits.max_bytes) if limits.max_bytes else _RANGE_BYTES_MAX
@@ -176,7 +176,7 @@ def archived_tasks(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[
 
 
 def small_parts(ranges: Iterable[ArchivedRange]) -> list[ArchivedRange]:
-    """The same records in ranges that memory has room for: a task may have many more of them."""
+    """Cut ranges into ones that fit into memory: a task may have far larger ones."""
     known = list(ranges)
     parts = _pieces(known).of_bytes(_RANGE_BYTES_MAX).tolist()
     return [known[number].between(*at) for number, *at in parts]

@@ -1,4 +1,4 @@
-"""The stored bytes of offset ranges in small pieces, and cutting them into tasks: arithmetic.
+"""Cuts offset ranges into tasks of about equal bytes, by way of small pieces: pure arithmetic.
 
 All ranges of a read are in the same arrays: there may be ten thousand partitions.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     #: A row for each: which range, and which of its offsets, from a start up to an end.
     Parts: TypeAlias = Numbers
 
-#: Larger pieces than this share of a task are divided, so no task is off by more than that.
+#: A piece larger than this part (an eighth) of a task is divided, so no task is off by more.
 _TASK_SHARE = 8
 
 
@@ -38,7 +38,7 @@ class Pieces:
     def of(cls, spread: Spread, low: Numbers, high: Numbers) -> Pieces:
         """The pieces of ranges, cut to their bounds; a piece that is cut counts in proportion.
 
-        They are made in the memory of the spread, which is nobody else's from then on.
+        They take over the arrays of the spread and change them, so no one else may use it.
         """
         first, last = firsts_and_lasts(spread.owners)
         starts, ends, read = spread.bases, spread.ends, spread.bytes
@@ -53,7 +53,7 @@ class Pieces:
 
     @classmethod
     def joined(cls, parts: Sequence[Pieces], counts: Sequence[int]) -> Pieces:
-        """Pieces of several reads that have so many ranges each, numbered through, as one."""
+        """Join pieces of several reads; the ranges of all reads are numbered consecutively."""
         if not parts:
             return cls(*(np.empty(0, np.int64) for _ in range(4)))
         if len(parts) == 1:
@@ -69,7 +69,7 @@ class Pieces:
         return int(self.bytes.sum())
 
     def balanced(self, tasks: int) -> list[Parts]:
-        """At most so many runs of about equal bytes, which may reach over several ranges.
+        """Cut into at most `tasks` runs of about equal bytes; a run may have several ranges.
 
         A run exceeds its share by at most an eighth, unless a record does.
         """
@@ -77,7 +77,7 @@ class Pieces:
         return fine._runs(np.zeros(1, np.int64), np.array([tasks]))
 
     def of_bytes(self, most: int) -> Parts:
-        """Parts of at most so many bytes, each in one range, unless a record has more."""
+        """Cut into parts of at most `most` bytes, each in one range; one record may be larger."""
         if not len(self.owners):
             return np.empty((0, 3), np.int64)
         totals = np.bincount(self.owners, self.bytes)
@@ -87,7 +87,7 @@ class Pieces:
         return np.concatenate(fine._runs(first, counts[fine.owners[first]]))
 
     def _finer(self, largest: int) -> Pieces:
-        """The same bytes in pieces of at most about this size: what a large file has is divided."""
+        """Divide the pieces that are larger than about this many bytes."""
         largest = max(largest, 1)
         if self.bytes.max(initial=0) <= largest:
             return self
@@ -104,10 +104,10 @@ class Pieces:
         )
 
     def _runs(self, first: Numbers, counts: Numbers) -> list[Parts]:
-        """The parts of each task, when each group of pieces is cut into so many tasks.
+        """Cut each group of pieces into tasks, and return the parts of each task.
 
-        Of each group its first piece is given. A piece goes to the task in whose share of its
-        group its middle lies.
+        `first` has the first piece of each group, `counts` its number of tasks. Tasks have equal
+        shares of their group's bytes. A piece goes to the task in whose share its middle is.
         """
         count = len(self.owners)
         if not count:
@@ -133,5 +133,5 @@ def _distinct(numbers: Numbers) -> Numbers:
 
 
 def share_of(most: int) -> int:
-    """The share of a task that may have so many bytes: what its last piece may add is kept free."""
+    """Return the bytes to plan for a task of at most `most` bytes: its last piece may add some."""
     return max(math.floor(most * (_TASK_SHARE - 1) / _TASK_SHARE), 1)

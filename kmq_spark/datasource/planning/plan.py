@@ -1,4 +1,4 @@
-"""From what a read wants to tasks: its history's, and those of what the log holds of the rest."""
+"""From the ranges of a read to its tasks: those for the archive, and those for the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def plan(
     wanted: Sequence[TopicRanges], losses: Losses, limits: TaskLimits, history: History | None
 ) -> list[InputPartition]:
-    """The tasks that read these ranges; what neither archive nor log holds is reported."""
+    """Return the tasks that read these ranges; report what neither archive nor log holds."""
     archived, ranges = held(wanted, losses, history)
     if not archived:
         return [*plan_tasks(ranges, limits)]
@@ -37,7 +37,7 @@ def plan(
 def held(
     wanted: Sequence[TopicRanges], losses: Losses, history: History | None
 ) -> tuple[list[ArchivedRange], list[TopicRanges]]:
-    """What the archive and what the log holds of these ranges; what neither does is reported."""
+    """Divide ranges into those of the archive and those of the log; report what neither holds."""
     if history is None:
         return [], [_readable(each, losses, None) for each in wanted]
     archived, rest = history.split(each for several in wanted for each in several)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: Starting a task costs as much as reading some MiB, so smaller partitions share one.
+#: Starting a task costs as much as reading some MiB, so smaller ranges share a task.
 TASK_BYTES_MIN = 4 << 20
 
 #: Bytes above which one partition is split into several tasks; Spark cuts files so, too.
@@ -85,7 +85,10 @@ def at_most(ranges: Iterable[OffsetRange], max_records: int | None) -> list[Offs
 
 
 def task_count(total_bytes: int, cores: int, largest: int | None = None) -> int:
-    """How many tasks a read deserves: one when tiny, then one per core, then by size."""
+    """Return how many tasks a read has: one when it is tiny, then one per core, then by size.
+
+    `largest`: the most bytes of a task, if an option limits them.
+    """
     by_cores = min(total_bytes // TASK_BYTES_MIN, cores)
     by_size = math.ceil(total_bytes / (largest or TASK_BYTES_MAX))
     if largest is None:

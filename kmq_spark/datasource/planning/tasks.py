@@ -1,7 +1,7 @@
 """From offset ranges to Spark's tasks: which stored records each of them reads.
 
-A task gets everything needed to find and prove its record batches, so an executor opens the
-files by itself and never replays the log.
+A task contains all that is needed to find and verify its record batches. So an executor opens the
+files by itself and replays no log.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from kmq_spark.datasource.planning.pieces import Parts
     from kmq_storage.arrays import Numbers
 
-#: Batches of fewer bytes are planned several at once, where there are very many: no task has so few
-#: that this is more than the eighth by which it may be off.
+#: Where there are very many batches, those below this size are planned in groups. Groups are small
+#: enough that no task is off by more than an eighth.
 _GRAIN = TASK_BYTES_MIN // 8
 
 
@@ -42,7 +42,7 @@ class Slice:
 
 @dataclass(frozen=True, eq=False)
 class Slices:
-    """Records of some partitions of one topic, and where they stand."""
+    """Records of some partitions of one topic, and where they are stored."""
 
     topic: str
     #: The versions of the schema of a typed topic.
@@ -63,10 +63,10 @@ class Task(InputPartition):
 
 
 def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
-    """The tasks for these ranges: balanced by bytes, or as Kafka's source divides them.
+    """Return the tasks for these ranges: balanced by bytes, or as Kafka's source divides them.
 
-    Kafka's way is that of `minPartitions` and `maxRecordsPerPartition`: a task never reads of
-    two partitions then.
+    With `minPartitions` or `maxRecordsPerPartition` it is Kafka's way: each task reads of one
+    partition only.
     """
     for several in ranges:
         for each in several.only(several.doubtful):
@@ -101,13 +101,13 @@ def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
 
 
 def _pieces(ranges: Sequence[TopicRanges], *, grain: int | None = None) -> Pieces:
-    """The pieces of all ranges, which are numbered through."""
+    """Return the pieces of all ranges, which are numbered consecutively."""
     parts = [Pieces.of(each.spread(grain=grain), each.starts, each.ends) for each in ranges]
     return Pieces.joined(parts, [len(each) for each in ranges])
 
 
 def _task(ranges: Sequence[TopicRanges], borders: Numbers, run: Parts) -> Task:
-    """A task that reads parts of ranges that are numbered through, topic by topic."""
+    """Make the task of a run; its parts have the ranges' numbers, consecutive over all topics."""
     cuts = run[:, 0].searchsorted(borders).tolist()
     found = []
     for several, first, (low, high) in zip(ranges, borders, pairwise(cuts), strict=False):

@@ -1,7 +1,7 @@
 """Bounds by time become bounds by offset: once, when a read is planned.
 
-What follows knows offsets only, so that a plan is a pure function of the store's state. Segments
-and record batches that can't hold the instant are not read: the manifest knows their times.
+All further planning knows offsets only, so it is a pure function of the store's state. Segments and
+record batches that can't hold the instant are not read: the manifest knows their times.
 """
 
 from __future__ import annotations

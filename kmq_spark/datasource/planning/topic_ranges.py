@@ -1,4 +1,4 @@
-"""Offset ranges of a topic that knows its records: one, or of very many partitions at once."""
+"""Offset ranges with their topic, which knows where the records are: one range, or very many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kmq_storage.log.topic_state import Partition, Topic
 if TYPE_CHECKING:
     from kmq_storage.arrays import Mask, Numbers
 
-#: The spread of fewer rows is kept.
+#: A spread of fewer rows is cached.
 _FEW_ROWS = 32_768
 
 
@@ -34,7 +34,7 @@ class TopicRange:
 
 @dataclass(frozen=True)
 class TopicRanges:
-    """Offset ranges of one topic, as columns: a value for each would take longer than the rest."""
+    """Offset ranges of one topic as columns: an object for each would dominate the planning."""
 
     topic: Topic
     partitions: Numbers
@@ -49,7 +49,7 @@ class TopicRanges:
         starts: Mapping[int, int],
         ends: Mapping[int, int],
     ) -> TopicRanges:
-        """What lies between two positions in some partitions of a topic; what is new is at 0."""
+        """Return the ranges between two positions; a partition without a start begins at 0."""
         begins, behind = map(starts.get, partitions, repeat(0)), map(ends.__getitem__, partitions)
         return cls(topic, *(_column(values, partitions) for values in (partitions, begins, behind)))
 
@@ -75,7 +75,7 @@ class TopicRanges:
         return TopicRanges(self.topic, *(column[wanted] for column in columns))
 
     def known(self, other: TopicRanges | None) -> TopicRanges:
-        """The same ranges, with what is known of them if the other ones are these."""
+        """Return the other ranges, with what they have cached, if they are the same as these."""
         return other if other is not None and self._is(other) else self
 
     def _is(self, other: TopicRanges) -> bool:
@@ -87,7 +87,7 @@ class TopicRanges:
     def parts(self, places: Numbers, starts: Numbers, ends: Numbers) -> TopicRanges:
         """Parts of the ranges at these places."""
         if len(places) == len(self) and (starts == self.starts).all() and (ends == self.ends).all():
-            return self  # with all that is known of it
+            return self  # with all that is cached
         return TopicRanges(self.topic, self.partitions[places], starts, ends)
 
     def moved(self, starts: Numbers, ends: Numbers) -> TopicRanges:
@@ -123,7 +123,7 @@ class TopicRanges:
         return packed_between(tables, self.starts, self.ends)
 
     def spread(self, *, grain: int | None = None) -> Spread:
-        """How the bytes are spread over the offsets, as `spread_of` tells it; the caller's own."""
+        """Return how bytes are spread over the offsets (`spread_of`); the caller may change it."""
         if self._few:
             return self._few[0].copied()
         found = spread_of(self.indexes, self.recent, self.starts, self.ends, grain=grain)
@@ -133,11 +133,11 @@ class TopicRanges:
 
     @cached_property
     def _few(self) -> list[Spread]:
-        """The exact spread, once it was asked for and has few rows."""
+        """Holds the exact spread, once it was asked for, if it has few rows."""
         return []
 
     def excerpt(self) -> Excerpt:
-        """What another process finds the records with."""
+        """Return what another process needs to find the records."""
         return excerpt_of(self.indexes, self.recent, int(self.starts[0]), int(self.ends[-1]))
 
     @cached_property
@@ -150,13 +150,13 @@ class TopicRanges:
         return np.minimum(starts + begun, ends), ends  # as `Partition.first`
 
     def outside(self) -> Mask:
-        """Which ranges reach out of the log."""
+        """Which ranges reach beyond what the log holds."""
         low, high = self.bounds
         return (self.starts < low) | (self.starts > self.ends) | (self.ends > high)
 
     @cached_property
     def doubtful(self) -> Mask:
-        """Which ranges can't be read as they are: they reach out of the log, or it has a wound."""
+        """Which ranges may lack records: they reach beyond the log, or it has gaps or holes."""
         outside = self.outside()
         harmed = [at for at, index in enumerate(self.indexes) if index.gaps or index.holes]
         outside[harmed] = True
@@ -164,5 +164,5 @@ class TopicRanges:
 
 
 def _column(values: Iterable[int], of: Collection[Any]) -> Numbers:
-    """So many numbers, quicker than `np.array` takes them from a list."""
+    """Make a column of numbers, quicker than `np.array` does from a list."""
     return np.fromiter(values, np.int64, len(of))

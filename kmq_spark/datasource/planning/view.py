@@ -37,7 +37,7 @@ class View:
     arrow: pa.Schema
     #: The columns of typed topics; None for untyped ones.
     columns: StructType | None = None
-    #: Whether messages of keyed queues are read as such: with their queues, or of some queues.
+    #: Whether messages of keyed queues are read with their queues, or for chosen queues only.
     keyed: bool = False
 
     @property
@@ -51,7 +51,7 @@ class View:
         return "_" if self.typed else ""
 
     def check(self, topics: Sequence[Topic]) -> None:
-        """InvalidRequestError when a topic, perhaps a later one, has other columns than these."""
+        """InvalidRequestError for a topic, perhaps one made since, that lacks these columns."""
         for topic in topics:
             if bool(topic.settings.schemas) != self.typed:
                 kinds = ("untyped", "typed") if self.typed else ("typed", "untyped")
@@ -71,7 +71,7 @@ class View:
 
     @staticmethod
     def _check_columns(wanted: StructType, topics: Sequence[Topic]) -> None:
-        """Each topic by itself: the schemas of several grow one after the other."""
+        """Check each topic by itself: the schemas of several topics are altered one by one."""
         for topic in {topic.settings.schemas: topic for topic in topics}.values():
             lost = lacking(wanted, all_typed_columns(topic))
             if lost is not None:
@@ -85,7 +85,7 @@ class View:
 
 
 def plain_view(options: SourceOptions, *, keyed: bool) -> View:
-    """The view of untyped topics, all of them `keyed` ones perhaps."""
+    """Return the view of untyped topics; `keyed`: whether all of them are keyed topics."""
     names = options.columns or _plain_columns(options, keyed=keyed).names
     as_queues = options.queues is not None or not QUEUE_COLUMNS.isdisjoint(names)
     return View(arrow_columns(names), keyed=as_queues)
@@ -102,7 +102,7 @@ def _plain_columns(options: SourceOptions, *, keyed: bool) -> StructType:
 def _all_keyed(topics: Sequence[Topic], options: SourceOptions) -> bool:
     """Whether all topics are keyed; InvalidRequestError where `queues` chooses and one is not.
 
-    With an archive none is: its files have keys, and nobody knows their queues' indexes any more.
+    With an archive no topic counts as keyed: its files have keys, but not the messages' indexes.
     """
     if options.archive is not None:
         return False
@@ -150,7 +150,7 @@ def _refuse_untyped(options: SourceOptions) -> None:
 def _with_included(
     columns: StructType, options: SourceOptions, *, typed: bool = False
 ) -> StructType:
-    """The columns of option `columns`, which leave out nothing that another option asks for."""
+    """Return the chosen columns; InvalidRequestError if they lack what another option asks for."""
     asked_for = {
         "includeHeaders": ("headers",) * options.include_headers,
         "includeProperties": ("properties",) * options.include_properties,
