@@ -1,7 +1,7 @@
 """`kmq.incremental`: what a group has not read yet, as a batch; no checkpoint is needed.
 
-The job is the group's member while it runs, so a second one is refused, and what a job commits
-that was taken for dead is refused too (docs/design/spark-groups.md).
+The job is the group's member while it runs. So a second job is refused, and so are the commits of a
+job that was taken for dead (docs/design/spark-groups.md).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kmq_storage.log.state import StoreState
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: What is resolved here, once, before the DataFrame is loaded.
+#: Options that are resolved once, here; the DataFrame gets offsets in place of them.
 _RESOLVED = (
     "subscribe",
     "subscribepattern",
@@ -219,5 +219,5 @@ def _bounds(
 
 
 def _text(value: object) -> str:
-    """An option as Spark makes text of it."""
+    """Return an option as Spark turns it into text."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,7 +1,7 @@
 """The columns that Spark sees, in Spark's and in Arrow's words.
 
 Spark refuses record batches whose Arrow schema differs in anything from what it derives itself:
-order, types, zone and nullability. A test holds these two side by side with Spark's own mapping.
+order, types, zone and nullability. A test compares these two with Spark's own mapping.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _HEADERS = (
 
 _PROPERTIES = ("properties", PROPERTIES, pa.map_(pa.string(), pa.string()))
 
-#: Of keyed topics: the queue of a message and its number there; null where a record is none.
+#: Keyed topics only: a message's queue and its index there; null in a record that is no message.
 _QUEUES: tuple[tuple[str, DataType, pa.DataType], ...] = (
     ("queue", BinaryType(), pa.binary()),
     ("index", LongType(), pa.int64()),
@@ -79,7 +79,7 @@ def all_columns(*, keyed: bool) -> StructType:
 
 
 def arrow_columns(names: Iterable[str]) -> pa.Schema:
-    """The chosen ones of all columns, as every record batch must have them exactly."""
+    """Return the Arrow schema of these columns, which every record batch must have exactly."""
     columns = (*_columns(headers=True, properties=True, keyed=True), _TOPIC_ID)
     kinds = {name: kind for name, _, kind in columns}
     return pa.schema([(name, kinds[name]) for name in names])

@@ -12,5 +12,5 @@ TABLES = tuple(COLUMNS)
 
 
 def table_spark_schema(table: str) -> StructType:
-    """The columns of a table; as Arrow, record batches have them exactly as they are stored."""
+    """Return the columns of a table; as Arrow, record batches have them just as stored."""
     return from_arrow_schema(COLUMNS[table])

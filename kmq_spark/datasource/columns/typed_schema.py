@@ -1,7 +1,7 @@
 """The columns of typed topics in Spark's words, and in the Arrow types that Spark expects for them.
 
-Spark has no unsigned numbers and no half floats: they come as the next wider type. What has no
-counterpart at all is refused at load(), by the column's name.
+Spark has no unsigned numbers and no half floats: they come as the next wider type. A column whose
+type has no counterpart at all is refused at load(), by its name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _METADATA = (
     StructField("_timestamp", TimestampType()),
 )
 METADATA_NAMES = tuple(field.name for field in _METADATA)
-#: What only option `columns` asks for.
+#: Columns that a read has only if option `columns` names them.
 _EXTRAS = (
     StructField("_topicId", StringType()),
     StructField("_key", BinaryType()),
@@ -60,7 +60,7 @@ _MICROSECONDS = {pa.time64("ns"): pa.time64("us")}
 
 
 def one_schema(topics: Sequence[Topic]) -> pa.Schema | None:
-    """The schema of topics that are read together, None for untyped ones and for no topics.
+    """Return the schema of topics that are read together; None for untyped ones or no topics.
 
     InvalidRequestError, naming two, where they differ.
     """
@@ -145,21 +145,22 @@ def _spark_type(field: pa.Field) -> DataType:
 
 
 def _known_to_spark(kind: pa.DataType) -> pa.DataType:
-    """The type that holds the same values in Spark; whatever is inside may be null there."""
+    """Return the type that holds the same values in Spark, where nested values may be null."""
     return _with_leaves(kind, _WIDER)
 
 
 @lru_cache(maxsize=1024)
 def exact_times(kind: pa.DataType) -> pa.DataType | None:
-    """The type that has what Spark keeps of times of day, which it takes as nanoseconds and cuts
-    to microseconds; None for a type without them.
+    """Return the type with its times of day in microseconds; None for a type without any.
+
+    Spark takes them as nanoseconds, and cuts them to microseconds.
     """
     exact = _with_leaves(kind, _MICROSECONDS)
     return None if exact == _with_leaves(kind, {}) else exact
 
 
 def _with_leaves(kind: pa.DataType, other: Mapping[pa.DataType, pa.DataType]) -> pa.DataType:
-    """The type with others at its ends, in any depth."""
+    """Return the type with its leaf types replaced, at any depth."""
     if types.is_struct(kind):
         return pa.struct([pa.field(part.name, _with_leaves(part.type, other)) for part in kind])
     if types.is_map(kind):
@@ -175,9 +176,9 @@ def spark_arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def lacking(wanted: StructType, current: StructType) -> StructField | None:
-    """The first column that a read was planned for and can't be given now; None for none.
+    """Return the first column that a read was planned for and can't get now; None if there is none.
 
-    The topic's schema may have grown since load().
+    A number may have become a wider one: the topic's schema may have grown since load().
     """
     kinds = {field.name: field.dataType for field in current.fields}
     for field in wanted.fields:

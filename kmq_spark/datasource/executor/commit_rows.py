@@ -1,4 +1,4 @@
-"""The table `commits`: ranges of the commit log, read again."""
+"""The table `commits`: executors read ranges of the commit log again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CommitsTask(InputPartition):
 
     first: int
     last: int
-    #: The topics that there are, by id.
+    #: The names of the topics, by id.
     topics: Names
 
     def batches(self, url: str) -> Iterator[pa.RecordBatch]:

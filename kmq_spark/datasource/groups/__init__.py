@@ -1,1 +1,1 @@
-"""The groups that queries read for: their offsets, and how far they are behind."""
+"""The consumer groups of queries: their offsets, and how far they are behind."""

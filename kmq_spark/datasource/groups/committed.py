@@ -1,7 +1,7 @@
 """A stream's group: it follows the batches that the sink has committed, and never goes back.
 
-The query is the group's member (docs/design/spark-groups.md): its place in the group is freed
-when its process dies, and what it commits is refused once another one took the place.
+The query is the group's member (docs/design/spark-groups.md). Its place in the group becomes free
+when its process dies. Once another member has taken the place, the query's commits are refused.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import to_datetime
 
-#: A query that was stopped may need a moment to die, one on another host until its lease ends.
+#: Seconds that a query waits for its place: another query may need a moment to end after its stop,
+#: and an earlier run of the same query on another host keeps the place until its lease ends.
 _WAIT_FOR_OTHERS = 5.0
 _WAIT_FOR_OWN = 60.0
 _WAIT_STEP = 0.1
@@ -40,9 +41,9 @@ class Place:
 
 
 class QueryMember:
-    """A streaming query in its group: one at a time, from its first look to its end.
+    """A streaming query as the only member of its group, from its first look to its end.
 
-    Until its first task tells how it is called, it has the name of its last run.
+    Until its first task announces its name, it has the name of its last run.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class QueryMember:
     def advance(self, finished: StreamOffset) -> None:
         """Commit a finished position, unless the group is further already.
 
-        FencedError also where nothing is to be committed: a query that lost its place stops.
+        FencedError when the query has lost its place, even if nothing is to be committed.
         """
         known = self._log.state.groups.get(self.place.group) or Group()
         if known.generation > self.place.generation:
@@ -91,7 +92,7 @@ def _join(
 
 
 def _last_name(known: Group | None, query: str) -> str:
-    """What the same query was called in its last run, without its process; "" for others."""
+    """Return the name of the same query's last run, without its process; "" for other queries."""
     return known.client.rpartition(", ")[0] if known and known.member == query else ""
 
 
@@ -126,9 +127,10 @@ def _advice(holder: str, name: str, *, own: bool) -> str:
 
 
 def _may_be_itself(holder: str, name: str) -> bool:
-    """Whether both are sources without a name on one host, which one query may have.
+    """Whether holder and refused member may be two sources of one query.
 
-    A query of which one source is refused runs no batch, so the other one never gets a name.
+    Both are on this host and without a name then: the refused source keeps the query from running a
+    batch, so the other source never gets a name.
     """
     told, _, process = holder.rpartition(", ")
     return told == name == _UNNAMED and is_of_this_host(process)
@@ -139,8 +141,8 @@ def advance_group(
 ) -> None:
     """Commit a finished position for the group, unless the group is further already.
 
-    Not waited for by default: a checkpoint is its query's own memory, and the next look syncs it.
-    FencedError when the place is another one's by now.
+    By default it doesn't wait for the disk: the query itself relies on its checkpoint, and its next
+    look syncs the commit. FencedError when another member has taken the place.
     """
     entries = forward_entries(log.state, place, finished)
     if not entries:

@@ -22,7 +22,7 @@ class Query(Protocol):
 
     @property
     def lastProgress(self) -> Any:
-        """What the query told last; None before its first batch."""
+        """The query's last progress; None before its first batch."""
 
 
 def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> Lags:

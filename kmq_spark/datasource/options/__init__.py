@@ -1,1 +1,1 @@
-"""What a user may say: every option's name, its form, and what stands for it."""
+"""The options of reads and writes: their names, their forms, and what they are parsed to."""

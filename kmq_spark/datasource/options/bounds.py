@@ -176,7 +176,7 @@ def _parse_points(
 
 
 def _ids(option: str, text: str, example: str, own: Any) -> dict[str, uuid.UUID]:
-    """Whose offsets these are, by a query's own entry; nothing where there is none."""
+    """Return the topic ids from the entry that a query's progress has; none without the entry."""
     try:
         return {} if own is None else {t: uuid.UUID(each) for t, each in own.get("ids", {}).items()}
     except (ValueError, AttributeError, TypeError):

@@ -14,7 +14,7 @@ INSTANT_FORMS = (
     "2024-05-06T07:08:09+02:00, or -10m, -2h30m (before now)"
 )
 
-#: A broker takes this time for the end of a partition; here it would be the start.
+#: A Kafka broker takes this time for the end of a partition. Here it would mean the start.
 _KAFKAS_LATEST = -1
 
 #: Timestamps of records are microseconds in a signed 64-bit integer.

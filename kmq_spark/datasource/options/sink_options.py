@@ -23,11 +23,11 @@ class SinkOptions:
     """The options of a write."""
 
     url: str
-    #: A queue's own log is one, too.
+    #: The target; for a queue, the name of its own log. None when rows name their topics.
     topic: str | None
     #: The identity of a batch write: `txnAppId` and `txnVersion`, stored once at each target.
     batch: BatchIdEntry | None = None
-    #: What moves a group in the commit of a batch write.
+    #: Entries that move a group in the commit of a batch write.
     move: tuple[GroupOffsetsEntry, ...] = ()
     #: The checkpoint of a stream; None where the session's settings name it.
     checkpoint: str | None = None

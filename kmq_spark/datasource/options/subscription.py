@@ -17,7 +17,7 @@ _ASSIGN_EXAMPLE = 'JSON such as {"orders":[0,1],"returns":[0]}'
 
 @dataclass(frozen=True, kw_only=True)
 class Subscription:
-    """Topics by name or by pattern, and which of their partitions count."""
+    """Topics by name or by pattern, and which of their partitions are read."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None

@@ -1,4 +1,4 @@
-"""Tables whose rows are read again by the executors: how they are divided into tasks."""
+"""Divides into tasks the tables whose rows executors read: `commits` and `segments`."""
 
 from __future__ import annotations
 
@@ -50,6 +50,6 @@ def plan_segments(state: StoreState) -> list[SegmentsTask]:
 def _between(
     known: Mapping[Key, Cover], keys: Sequence[Key], run: Sequence[PageRef]
 ) -> dict[Key, Cover]:
-    """What is known of the partitions from the first key of these pages to their last."""
+    """Return the facts on the partitions from the first key of these pages to their last."""
     low, high = bisect_left(keys, run[0].first[0]), bisect_right(keys, run[-1].last[0])
     return {key: known[key] for key in keys[low:high]}
