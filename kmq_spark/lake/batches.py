@@ -16,7 +16,7 @@ _MARK, _MARKS = "_kmq_complete", {"_kmq_complete", "_SUCCESS"}
 
 
 def batch_folder(record: ArchiveRecord, number: int) -> str:
-    """The name of a batch's folder: an attempt that is made again has the same one."""
+    """Return the name of a batch's folder; a repeated attempt has the same one."""
     return f"batch={record.checkpoint[:8]}-{number:010d}"
 
 

@@ -1,5 +1,6 @@
-"""The columns of an archive: first those that say where a record stood, so that Delta keeps
-statistics of them however many a topic has of its own.
+"""The columns of an archive.
+
+Those that say where a record was come first, since Delta keeps statistics of its first columns.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _refuse_letter_case(names: Iterable[str], file_format: str) -> None:
 
 
 def fields_of(state: StoreState, record: ArchiveRecord) -> list[pa.Field]:
-    """The topics' own columns, and what is nested in them as `column.name`."""
+    """Return the topics' own columns, and fields nested in them under names as `column.name`."""
     own = _schema(state, record) if record.typed else ()
     return list(_fields(field.with_type(stored_type(field.type)) for field in own))
 
@@ -112,7 +113,7 @@ def _fields(fields: Iterable[pa.Field], inside: str = "") -> Iterator[pa.Field]:
 
 
 def columns_of(state: StoreState, record: ArchiveRecord) -> list[str]:
-    """What the job reads of each record; the day it belongs to comes in addition."""
+    """Return the columns that the job reads; it adds the day that a record belongs to."""
     metadata = [record.column(name) for name in _METADATA]
     if not record.typed:
         return [*metadata, *_RECORD]

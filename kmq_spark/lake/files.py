@@ -1,4 +1,4 @@
-"""The files of an archive and what they can hold: from Delta's log, or from Parquet's footers.
+"""The files of an archive and what they may hold: from Delta's log, or from Parquet's footers.
 
 Statistics decide whether a read has to open a file. They may be missing or too wide, but never
 wrong: rows are chosen by their own columns.
@@ -44,7 +44,7 @@ _TRUNCATED = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class ArchivedFile:
-    """A Parquet file with records of one topic, and between which values they lie."""
+    """A Parquet file with records of one topic, and the bounds of their values."""
 
     #: The path below the archive.
     path: str
@@ -94,7 +94,7 @@ def opened(place: ArchivePlace, name: str) -> Iterator[ParquetFile]:
         ) from error
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # the storage's own; Arrow's for what it can't decode have none
+            raise  # an error of the storage; Arrow's for data that it can't decode have no number
         raise CorruptionError(
             f"file {name} of archive {place.url} is damaged: {error}", file=name
         ) from error
@@ -200,7 +200,7 @@ def _of_footer(place: ArchivePlace, name: str, prefix: str) -> ArchivedFile:
 
 
 def group_of(file: ArchivedFile, footer: FileMetaData, number: int, prefix: str) -> ArchivedFile:
-    """A row group of a file as a file of its own, of no fewer bytes than its share."""
+    """Return a row group as if it were a file, with at least its share of the file's bytes."""
     group = footer.row_group(number)
     partitions, offsets, times = _held(footer, [group], prefix)
     share = file.bytes * group.num_rows // max(file.rows, 1)
@@ -217,7 +217,7 @@ def group_of(file: ArchivedFile, footer: FileMetaData, number: int, prefix: str)
 def _held(
     footer: FileMetaData, groups: Sequence[RowGroupMetaData], prefix: str
 ) -> list[tuple[Any, Any] | None]:
-    """Between which partitions, offsets and times the records of some row groups lie."""
+    """Return the bounds of partitions, offsets and times in some row groups."""
     columns = (f"{prefix}{name}" for name in ("partition", "offset", "timestamp"))
     return [_bounds(footer, groups, column) for column in columns]
 

@@ -47,7 +47,7 @@ class ArchivePlace:
             sync_file_system(self.url)
 
     def file_system(self) -> tuple[Any, str]:
-        """The file system of the place, and the path in it."""
+        """Return the file system of the place, and the path in it."""
         scheme, _, path = self.url.partition("://")
         if not self.in_bucket:
             import fsspec
@@ -60,7 +60,7 @@ class ArchivePlace:
         return open_system(scheme, client_options=client, **given), path
 
     def delta_options(self) -> dict[str, str]:
-        """The same for delta-rs, which has the names of obstore."""
+        """Return the client's options for delta-rs, which has the same names as obstore."""
         given, client = client_of(self._shared_options())
         return {name: _text(value) for name, value in {**given, **client}.items()}
 

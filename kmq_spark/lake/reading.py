@@ -34,12 +34,12 @@ class ArchivedRange:
 
     @property
     def bytes(self) -> int:
-        """About how much there is to read: the share of each file that its offsets promise."""
+        """The estimated bytes to read: of each file, the share of its offsets."""
         return sum(_share(each, self.start, self.end) for each in self.files)
 
     @property
     def lost(self) -> list[Span]:
-        """What of it was lost before it was archived, as ranges of offsets."""
+        """The ranges of its offsets that were lost before they were archived."""
         return self.record.lost(self.topic_id, self.partition, self.start, self.end)
 
     def between(self, start: int, end: int) -> ArchivedRange:
@@ -48,10 +48,10 @@ class ArchivedRange:
         return replace(self, start=start, end=end, files=files)
 
     def read(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The records in offset order, with the columns of this schema that are in the files.
+        """Yield the records in offset order, with a schema's columns; missing ones are null.
 
-        A range is held in memory as a whole: `between` makes it smaller. Of a file, no more than a
-        record batch is beside it.
+        The whole range is held in memory, beside one record batch of a file. `between` makes
+        smaller ranges.
         """
         by = self.record.column("offset")
         columns = schema if by in schema.names else schema.append(pa.field(by, pa.int64()))
@@ -84,7 +84,7 @@ class ArchivedRange:
 
 
 def _in_order(batches: Sequence[pa.RecordBatch], column: str) -> Iterator[pa.RecordBatch]:
-    """The same rows by offset: as the job writes files, whole batches are; so nothing is copied."""
+    """Yield the rows by offset; nothing is copied where batches are in order, as the job writes."""
     known = sorted(batches, key=lambda each: each.column(column)[0].as_py())
     offsets = np.concatenate([np.empty(0, np.int64), *(each.column(column) for each in known)])
     if (np.diff(offsets) > 0).all():
@@ -95,7 +95,7 @@ def _in_order(batches: Sequence[pa.RecordBatch], column: str) -> Iterator[pa.Rec
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive: its record, and its files by offset, as they are when they are first needed."""
+    """An archive: its record, and its files by offset as of their first use."""
 
     place: ArchivePlace
     record: ArchiveRecord
@@ -107,7 +107,7 @@ class Archive:
         return tuple(archived_files(self.place, self.record))
 
     def files_of(self, topic: str) -> tuple[ArchivedFile, ...]:
-        """The files of a topic, of no fewer bytes than their records take in memory."""
+        """Return a topic's files; their `bytes` are at least what the records take in memory."""
         if topic not in self._by_topic:
             files = [each for each in self.files if each.topic == topic]
             largest = max(files, key=lambda each: each.rows, default=None)
@@ -179,7 +179,7 @@ def _share(file: ArchivedFile, start: int, end: int) -> int:
     if file.offsets is None:
         return file.bytes
     low, high = int(file.offsets[0]), int(file.offsets[1]) + 1
-    # More rows than offsets are of several partitions, fewer are what compaction left.
+    # A file with more rows than offsets has several partitions; one with fewer was compacted.
     return file.bytes * max(min(end, high) - max(start, low), 0) // max(high - low, file.rows)
 
 

@@ -1,4 +1,4 @@
-"""What an archive says of itself: `_kmq/record-<n>.json` beside its data; the newest one counts.
+"""The record of an archive: `_kmq/record-<n>.json` beside its data; the newest one counts.
 
 The record ties the archive to a store, to the group that says how far it is, and to the
 checkpoint of its streaming job. It never changes in place: a later one is another file.
@@ -18,7 +18,7 @@ from kmq_storage.errors import ConflictError, FormatVersionError, InvalidRequest
 #: Hidden from Spark, Delta and Arrow by its underscore.
 FOLDER = "_kmq"
 
-#: 2 since an archive may have holes; one without says 1, so that any kmq reads it.
+#: 2 for an archive with holes; one without has 1, so that older versions of kmq read it, too.
 _VERSION = 2
 _PREFIX = "record-"
 
@@ -35,7 +35,7 @@ class ArchiveRecord:
     store_id: str
     #: delta or parquet.
     format: str
-    #: The consumer group whose offsets are what is archived, durably.
+    #: The consumer group whose offsets say up to where records are durably archived.
     group: str
     #: The folder of the job's checkpoint; also the id of its transactions in Delta.
     checkpoint: str
@@ -44,7 +44,7 @@ class ArchiveRecord:
     typed: bool
     #: First archived offset by partition by topic id (hex); 0 where none is given.
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    #: What was lost before it was archived: ranges of offsets by partition by topic id (hex).
+    #: Offsets that were lost before they were archived: ranges by partition by topic id (hex).
     holes: Mapping[str, Mapping[int, Sequence[Span]]] = field(default_factory=dict)
 
     def check_store(self, path: str, store_id: uuid.UUID) -> None:
@@ -67,7 +67,7 @@ class ArchiveRecord:
         return [(low, high) for low, high in inside if low < high]
 
     def with_hole(self, topic_id: uuid.UUID, partition: int, hole: Span) -> ArchiveRecord:
-        """The record with one more range that was lost; what is before its start never counts."""
+        """Return the record with one more lost range; offsets before the start are left out."""
         low, high = max(hole[0], self.start(topic_id, partition)), hole[1]
         if low >= high:
             return self
@@ -112,7 +112,8 @@ class ArchiveRecords:
             facts = self.files.bucket_facts()
             if facts is None or facts.conditional:
                 raise
-            return self.files.publish(name, [body], sync=True)  # as one job may where none is
+            # The bucket can't refuse a name that exists. One job alone doesn't need that.
+            return self.files.publish(name, [body], sync=True)
 
     def has_checkpoint(self, record: ArchiveRecord) -> bool:
         """Whether the checkpoint of the job is there."""
@@ -128,7 +129,7 @@ def _name(number: int) -> str:
 
 
 def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
-    """The same offsets in as few ranges as can be, in their order."""
+    """Join ranges that touch or overlap; the result is in order."""
     joined: list[Span] = []
     for low, high in sorted(spans):
         if joined and low <= joined[-1][1]:

@@ -1,6 +1,6 @@
-"""Rows from the Parquet files of an archive: one record batch of a file is in memory at a time.
+"""Reads rows from the Parquet files of an archive, one record batch at a time.
 
-A row group may be very large: Spark makes them of 128 MiB, packed. So none is decoded as a whole.
+A row group is never decoded as a whole: Spark makes them of up to 128 MiB, packed.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Listener(ThreadingMixIn, TCPServer):
         True  # reuse it after closed connections; a live listener there is still an error
     )
     request_queue_size = 64
-    timeout = 0.5  # after which it looks whether it is to end
+    timeout = 0.5  # seconds between two looks whether `end` was called
 
     def __init__(self, host: str, port: int, view: View) -> None:
         self.view = view
@@ -72,7 +72,7 @@ class Listener(ThreadingMixIn, TCPServer):
             self._end_begun(SYSTEM.monotonic() - _CONNECTION_SECONDS)
 
     def end(self, *_signal: object) -> None:
-        """Have `serve` end soon; it may be a signal handler, which runs anywhere in it."""
+        """Have `serve` end soon; as a signal handler it may interrupt `serve` anywhere."""
         self._is_over = True
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -84,7 +84,7 @@ class Listener(ThreadingMixIn, TCPServer):
         super().process_request(request, client_address)
 
     def _end_begun(self, begun_before: float) -> None:
-        """End connections that take too long: a client may send a byte now and then."""
+        """End old connections: a client that sends a byte now and then would never be silent."""
         for request, begun in list(self._begun.items()):
             if begun <= begun_before:
                 with suppress(OSError):
@@ -101,7 +101,7 @@ class Listener(ThreadingMixIn, TCPServer):
         super().server_close()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report a defect; a client that has gone is none."""
+        """Report a defect; a client that has gone isn't one."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
@@ -119,7 +119,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     server: Listener
     timeout = _SILENCE_SECONDS
-    default_request_version = "HTTP/1.0"  # what is no request is answered with a status, too
+    default_request_version = "HTTP/1.0"  # a malformed request is answered with a status, too
 
     def do_GET(self) -> None:
         names, asked = self.server.names, self.headers.get_all("Host", [])
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is no request, or none that is answered."""
+        """Refuse a malformed request, or another method than GET and HEAD."""
         if code == HTTPStatus.NOT_IMPLEMENTED:
             no_method = "there is GET and HEAD: nothing can be changed here"
             self._send(refused(HTTPStatus.METHOD_NOT_ALLOWED, no_method, Allow="GET, HEAD"))
@@ -155,12 +155,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            # In pieces, for each of which a client has its time.
+            # In pieces, since the time limit is for each write.
             shutil.copyfileobj(io.BytesIO(found.content), self.wfile)
 
     def version_string(self) -> str:
-        """Say what answers, and not of which version."""
+        """Name the server without its version."""
         return "kmq"
 
     def log_message(self, *_told: Any) -> None:
-        """Say nothing of requests."""
+        """Log no requests."""

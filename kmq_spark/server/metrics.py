@@ -1,4 +1,4 @@
-"""What monitoring asks for, in the text format of Prometheus 0.0.4."""
+"""The metrics of a store, in the text format 0.0.4 of Prometheus."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLUMNS = (
 
 
 def exposition(seen: Seen, stats: StoreStats | None) -> str:
-    """Every metric of a store, as text; of what can't be read there are none."""
+    """Return all metrics as text; tables that can't be read have none."""
     return "".join(line for metric in _metrics(seen, stats) for line in _lines(*metric))
 
 

@@ -1,4 +1,4 @@
-"""The page for people: tables of what there is, without a script and without anything from afar."""
+"""The page for people: tables of the store, without scripts and without anything from elsewhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kmq_storage.maintenance.reports import StoreStats
 
 #: The tables of the page, in its order.
 TABLES = ("topics", "partitions", "groups", "members", "queues", "commits")
-#: Rows of a table that are shown; all of them have an address of their own.
+#: How many rows of a table are shown; each table has an address of its own for all of them.
 _SHOWN_ROWS = 500
 _REFRESH_SECONDS = 10
 _STYLE = (
@@ -73,7 +73,7 @@ def _section(name: str, table: pa.Table | None) -> str:
 
 
 def _table(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    """The columns that say something; numbers stand to the right, their heading too."""
+    """Make a table of the columns with any value; numbers and their headings are to the right."""
     columns = zip(names, zip(*rows, strict=True), strict=True)
     told = [_column(name, values) for name, values in columns if any(v is not None for v in values)]
     lines = "".join(f"<tr>{''.join(line)}</tr>\n" for line in zip(*told, strict=True))
@@ -91,7 +91,7 @@ def _is_number_or_none(value: Any) -> bool:
 
 
 def _cell(value: Any) -> str:
-    """A value as text; a number with its thousands apart, what has fields or items with those."""
+    """Return a value as text; numbers have separators, structs and lists show their members."""
     match value:
         case None:
             return ""

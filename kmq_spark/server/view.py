@@ -125,7 +125,7 @@ def _seen(
             tables[name] = table_of(log, state, name, limit=limit)
         except (CorruptionError, OffsetOutOfRangeError) as error:
             if name == "commits":
-                continue  # all else is shown without them in any case
+                continue  # the other tables are shown without them
             if not damaged:
                 raise
             told.append(str(error))
