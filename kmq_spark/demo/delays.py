@@ -1,11 +1,14 @@
 """The streaming query: flights in, departure delay per carrier and day out, exactly once.
 
-Why it writes totals of batches and not running totals: Spark lets a Python sink append only. Update
-mode it refuses for every Python data source; complete mode would write the whole table again with
-each batch; a windowed aggregation in append mode holds the last day back until a later one comes.
-So each task adds up what it got of a batch (`totals` says why the sum of these is exact), and the
-kmq sink commits the batch once, under the query's id and the batch's number: a batch that Spark
-runs again after a crash changes nothing. No state is kept, so the query can run for years.
+It writes totals of batches, not running totals, since a Python sink can only append:
+
+- Spark refuses update mode for every data source in Python.
+- Complete mode would write the whole table again with each batch.
+- A windowed aggregation in append mode holds the last day back until a later one comes.
+
+So each task adds up its part of a batch (`totals` says why the sum of these is exact). The kmq sink
+commits the batch once, under the query's id and the batch's number: a batch that Spark runs again
+after a crash changes nothing. The query keeps no state, so it can run for years.
 """
 
 from __future__ import annotations

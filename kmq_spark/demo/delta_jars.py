@@ -1,7 +1,7 @@
 """Delta's jars, fetched within a time limit by the Ivy that pyspark brings along.
 
-Spark's own `spark.jars.packages` would do it too, but it can't be stopped: without a network the
-session would hang in retries, and when it fails there is no session at all.
+Spark's own `spark.jars.packages` would do that too, but has no time limit: without a network the
+session would hang in retries, and when the download fails there is no session at all.
 """
 
 from __future__ import annotations

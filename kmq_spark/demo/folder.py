@@ -1,4 +1,4 @@
-"""Where the demo puts everything: one folder that it made itself, and empties at the next run."""
+"""The demo's folder: the demo makes it, puts everything there, and empties it at the next run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEPT = (_MARK, "jars")
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """The places inside the demo's folder."""
+    """The paths inside the demo's folder."""
 
     path: Path
 

@@ -1,8 +1,8 @@
 """The process that gets killed: `python -m kmq_spark.demo.produce STORE TOPIC --rate R`.
 
-It keeps no state of its own. The flights have a fixed order, and one producer's commits are atomic
-and in the order of its calls: so what is in the topic is always the first n flights, n is the
-topic's record count, and a new process goes on with flight n.
+It keeps no state of its own. The flights have a fixed order, and a producer's commits are atomic
+and in the order of its calls. So the topic always has the first n flights, where n is its number of
+records, and a new process skips so many.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is seen while the demo works: lines that stay, and one that changes."""
+"""The output while the demo works: lines that stay, and one that changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo found: checks with their numbers, the carriers, and what to try next."""
+"""The demo's results: checks with their numbers, the carriers, and what to try next."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def _children() -> set[int]:
             # After the name, which may hold anything but ends with the last bracket: state, parent.
             parent = status.read_text().rpartition(")")[2].split()[1]
         except OSError:
-            continue  # it ended while we looked
+            continue  # the process has ended meanwhile
         if int(parent) == os.getpid():
             found.add(int(status.parent.name))
     return found

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-#: Behind this Spark tells of the query, a page long.
+#: After this line, Spark's errors describe the query on a whole page.
 _DETAILS = "=== Streaming Query ==="
-#: It waits ten seconds for a process that it starts, and no setting makes that longer.
+#: Spark's error when a process that it started took over ten seconds, which no setting prolongs.
 _SLOW_START = "Python worker failed to connect back"
-#: How often the query goes on from its checkpoint after that.
+#: How often the query is then started again from its checkpoint.
 _STARTED_AGAIN = 4
 
 
@@ -50,7 +50,7 @@ class SparkSteps:
         self._format = "delta" if jars else "parquet"
         interrupted = signal.getsignal(signal.SIGINT)
         self._spark = start_session(self._folder, jars)
-        # Spark's own handler talks to the JVM first, and raises something else when it is gone.
+        # Spark's own handler calls the JVM first, and raises another error when that is gone.
         signal.signal(signal.SIGINT, interrupted)
         self._start_query()
 
@@ -66,7 +66,7 @@ class SparkSteps:
         )
 
     def work(self, seconds: float) -> None:
-        """Wait while the query works; where Spark was too slow for it, it goes on anew."""
+        """Wait while the query works; restart it where Spark was too slow to start a process."""
         assert self._query is not None
         SYSTEM.sleep(seconds)
         if self._query.isActive:
@@ -111,7 +111,7 @@ class SparkSteps:
 
 
 def in_one_line(reason: str) -> str:
-    """What Spark says first of an error, and the way out where the machine was too busy."""
+    """Return the first lines of Spark's error, and the way out where the machine was too busy."""
     said = " ".join(reason.partition(_DETAILS)[0].split("\n")[:2]).strip()
     if _SLOW_START not in said:
         return said
