@@ -18,10 +18,10 @@ from kmq_storage.objects.open import open_files
 #: A task writes files when it holds more than this in memory.
 _WAITING_BYTES_MAX = 64 << 20
 
-#: And this much more that is on its way to files.
-_COMING_BYTES_MAX = 32 << 20
+#: And waits while more than this is being written.
+_IN_FLIGHT_BYTES_MAX = 32 << 20
 
-#: A rest of a task below this travels to the driver instead of becoming a file.
+#: At its end, a task sends less than this to the driver instead of writing files.
 _MESSAGE_BYTES_MAX = 128 << 10
 
 _Place = tuple[bytes, int]
