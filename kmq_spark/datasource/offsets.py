@@ -1,4 +1,4 @@
-"""Positions in text: what Spark keeps in its checkpoint.
+"""The offsets of a stream as text, which Spark keeps in its checkpoint.
 
 They have the form of Spark's Kafka source, `{"orders": {"0": 23, "1": 7}}`, where an offset is
 the next one to read. Spark compares a stream's offsets as text, so equal positions must give
@@ -30,7 +30,7 @@ from kmq_storage.errors import FormatVersionError, InvalidRequestError
 
 #: Offset by partition by topic.
 Positions = Mapping[str, Mapping[int, int]]
-#: Partition numbers as text, made once: each batch of a query names the same.
+#: A partition's number as text, cached: all batches of a query name the same partitions.
 _text = lru_cache(maxsize=1 << 16)(str)
 
 #: No topic can be called that.
@@ -40,7 +40,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOffset:
-    """How far a stream is: positions, the ids of their topics, and where new ones began.
+    """The position of a stream: offsets, the ids of their topics, and where new ones began.
 
     Without ids it is the start of a stream whose first position isn't resolved yet.
     """
@@ -48,7 +48,7 @@ class StreamOffset:
     positions: Positions = field(default_factory=dict)
     ids: Mapping[str, uuid.UUID] | None = None
     first: Positions | None = None
-    #: Where partitions go on that the options leave out now, should they come back.
+    #: Positions of partitions that the options leave out now, should they be covered again.
     left: Mapping[uuid.UUID, Mapping[int, int]] = field(default_factory=dict)
     #: The query's id, if it has a group: the same in all runs of one checkpoint.
     query: uuid.UUID | None = None

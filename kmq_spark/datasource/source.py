@@ -97,7 +97,7 @@ class KmqDataSource(DataSource):
         from kmq_spark.datasource.spark_versions import check_streaming_read
 
         check_streaming_read()
-        # Its base class came with Spark 4.2.
+        # Older Sparks lack the classes that this module imports.
         from kmq_spark.datasource.stream_reader import KmqStreamReader
 
         options = parse_source_options(self.options)

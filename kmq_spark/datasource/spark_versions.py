@@ -1,4 +1,4 @@
-"""What the data source API of older Sparks lacks: a replacement, or a reason to refuse.
+"""Replaces, or refuses to do, what the data source API of older Sparks lacks.
 
 Spark 4.2 and later have everything. 4.0 and 4.1 have no read limits and don't keep a stream's first
 offset, and 4.0 has no stream writer that takes Arrow.

@@ -1,4 +1,4 @@
-"""Where a store is, and what its client needs to reach it, from the driver to every task.
+"""The URL of a store, with the options of its client: they travel from the driver to every task.
 
 Options `storage.<name>` are the `storage_options` of `kmq.open`. They travel as an attribute of the
 URL. Its text and repr, and so plans, logs and errors, have the URL alone and show no credentials.
@@ -19,7 +19,7 @@ class StoreUrl(str):
     storage_options: Mapping[str, Any]
 
     def __new__(cls, url: str, storage_options: Mapping[str, Any]) -> Self:
-        """The URL with the options of its client."""
+        """Make a URL with the options of its client."""
         self = super().__new__(cls, url)
         self.storage_options = dict(storage_options)
         return self
@@ -49,7 +49,7 @@ def as_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def beside(url: str, store: str, storage_options: Mapping[str, Any]) -> str:
-    """Return the URL of what belongs to a store, with client options where they apply."""
+    """Return a URL with the client options of a store, if it has the same scheme as the store."""
     alike = url.partition("://")[0] == store.partition("://")[0]
     return StoreUrl(url, storage_options) if alike else url
 

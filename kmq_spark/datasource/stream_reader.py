@@ -72,23 +72,23 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._available_now = False
         self._final: StreamOffset | None = None
         #: Whether an AvailableNow run has nothing left to read.
-        self._arrived = False
+        self._reached_end = False
         #: When this run planned its last batch, by the monotonic clock.
-        self._fired: float | None = None
+        self._planned: float | None = None
         self._member: QueryMember | None = None
         #: Whether a task of this run has the announcement to the group of what the query reads.
         self._announced = False
         #: The LSN and start of a look that found nothing new: the same look needs no work.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
-        #: The log in which the newest batch was planned.
+        #: The log that the last `latestOffset` opened, for the other calls of its trigger.
         self._opened: CommitLog | None = None
-        #: What was reported to the progress last, and what it was made from.
+        #: The facts of the last `reportLatestOffset`, and what it returned.
         self._reported: tuple[tuple[Any, ...], Offset] = ((), {})
-        #: What is known of ranges at this LSN, by topic: `partitions` needs it next.
-        self._looked_at: tuple[int, Mapping[bytes, TopicRanges]] = (-1, {})
+        #: The LSN and ranges, by topic id, of the last `latestOffset`; `partitions` reuses them.
+        self._examined: tuple[int, Mapping[bytes, TopicRanges]] = (-1, {})
         #: The last two offsets of this run, as Spark keeps them and parsed.
-        self._known: list[tuple[Offset, StreamOffset]] = []
+        self._parsed_offsets: list[tuple[Offset, StreamOffset]] = []
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KmqStreamReader, (self._options, self._view)
@@ -113,7 +113,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         """Return where the next batch ends; everything before `start` is finished and committed."""
-        if start is not None and self._arrived:
+        if start is not None and self._reached_end:
             return start
         log = self._opened = self._open()
         state = log.refresh()
@@ -128,13 +128,11 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._end = end
         if end is finished:
             self._idle = None if limits.least else (log.state.lsn, start)
-            if (
-                self._available_now
-            ):  # in a bucket, a process keeps its place in the group beyond its death
-                self._arrived = True
+            if self._available_now:  # in a bucket, a membership outlives its process
+                self._reached_end = True
                 self.stop()
             return start or end.to_json()
-        self._fired = self._environment.monotonic()
+        self._planned = self._environment.monotonic()
         if member is not None:
             end = replace(end, query=member.place.query)
             if finished.is_start and end.first is not None:
@@ -146,7 +144,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> StreamOffset:
         history, options = history_of(log, state, self._options.archive), self._options
         if finished.is_start:
-            options = self._by_offset(log, state, history)
+            options = self._options_by_offset(log, state, history)
         if self._available_now and self._final is None:
             self._final = log_end(state, options)
         end, ranges = next_end(
@@ -158,15 +156,15 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             final=self._final,
             history=history,
         )
-        self._looked_at = state.lsn, {each.topic.id: each for each in ranges}
+        self._examined = state.lsn, {each.topic.id: each for each in ranges}
         if history is not None or any(each.doubtful.any() for each in ranges):
             # Losses are counted here: Spark asks for the batch's progress before its `partitions`.
-            held(self._wanted(state, finished, end), self._losses, history)
+            held(self._batch_ranges(state, finished, end), self._losses, history)
         return end
 
     def _parsed(self, offset: Offset) -> StreamOffset:
         """Parse an offset from Spark; mostly it is a recent one of this run, already parsed."""
-        for known, parsed in self._known:
+        for known, parsed in self._parsed_offsets:
             if known == offset:
                 return parsed
         parsed = parse_stream_offset(offset)
@@ -174,7 +172,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return parsed
 
     def _remember(self, offset: Offset, parsed: StreamOffset) -> Offset:
-        self._known = [*self._known[-1:], (offset, parsed)]
+        self._parsed_offsets = [*self._parsed_offsets[-1:], (offset, parsed)]
         return offset
 
     def _limits(self) -> Limits:
@@ -187,13 +185,13 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _least(self) -> int:
         """Return how many records a batch waits for: none at first, nor after the given delay."""
         options = self._options
-        # An AvailableNow run must reach its end, however little is left.
-        if options.min_offsets_per_trigger is None or self._fired is None or self._available_now:
+        # An AvailableNow run has to reach its end, however few records are left.
+        if options.min_offsets_per_trigger is None or self._planned is None or self._available_now:
             return 0
-        waited = self._environment.monotonic() - self._fired
+        waited = self._environment.monotonic() - self._planned
         return 0 if waited >= options.max_trigger_delay else options.min_offsets_per_trigger
 
-    def _by_offset(
+    def _options_by_offset(
         self, log: CommitLog, state: StoreState, history: History | None
     ) -> SourceOptions:
         begun = known_to_group(state, self._options.group)
@@ -224,13 +222,13 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         member = self._join(log, ends)
 
         def planned(state: StoreState) -> list[InputPartition]:
-            ranges = self._wanted(state, begins, ends)
+            ranges = self._batch_ranges(state, begins, ends)
             self._view.check([each.topic for each in ranges])
             history = history_of(log, state, self._options.archive)
             return plan(ranges, self._losses, self._options.tasks, history)
 
         tasks = looking_again(log, planned)
-        self._looked_at = -1, {}  # else it would keep a replaced state in memory
+        self._examined = -1, {}  # these ranges would keep a replaced state in memory
         if member is None or self._announced:
             return tasks
         # While a batch has no partitions, it announces the query only: a later one announces again.
@@ -238,12 +236,12 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, *others = tasks or [Task(())]
         return [announcing(first, member.place, ends.positions), *others]
 
-    def _wanted(
+    def _batch_ranges(
         self, state: StoreState, begins: StreamOffset, ends: StreamOffset
     ) -> list[TopicRanges]:
         """Return what a batch reads, with what `latestOffset` found out about these ranges."""
-        lsn, looked_at = self._looked_at
-        known = looked_at if lsn == state.lsn else {}
+        lsn, examined = self._examined
+        known = examined if lsn == state.lsn else {}
         ranges = ranges_between(state, begins, ends, self._losses)
         return [each.known(known.get(each.topic.id)) for each in ranges]
 

@@ -23,11 +23,12 @@ from kmq_spark.datasource.sink.sink import Sink, Written
 from kmq_spark.datasource.spark_versions import ArrowStreamWriter
 from kmq_storage.errors import IllegalStateError
 
-#: What Spark's streaming engine tells every task of a micro-batch.
+#: Local properties that Spark's streaming engine gives to every task of a micro-batch.
 _QUERY_ID = "sql.streaming.queryId"
 _BATCH_ID = "streaming.sql.batchId"
 
-#: And this every task of a session that sets it: checkpoints without a place are below it.
+#: A session's setting, which tasks see, too: the checkpoints of queries that name no folder for
+#: theirs are below it.
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 

@@ -51,7 +51,7 @@ def read_flights(limit: int | None = None) -> pa.Table:
 
 
 def count_flights() -> int:
-    """How many flights the package holds: the lines of its file, without the one of names."""
+    """Return how many flights the package has: the lines of its file without the header."""
     with _open_flights() as file:
         return sum(1 for _ in file) - 1
 

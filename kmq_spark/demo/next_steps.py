@@ -1,4 +1,4 @@
-"""What to try after the demo, as it can be typed where the user is."""
+"""Commands to try after the demo, as the user can type them in the present folder."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def next_steps(store: str) -> str:
 
 
 def near(path: str) -> str:
-    """The path as short as it can be typed here."""
+    """Return the shortest form of a path that can be typed here."""
     here = os.path.relpath(path)
     return path if here.startswith("..") else here
 
 
 def _command() -> str:
-    """`kmq` where the shell finds this installation's, else the way to it."""
+    """Return `kmq` if the shell finds this installation's, else its path."""
     script = Path(sys.executable).parent / "kmq"
     found = shutil.which("kmq")
     if found is not None and script.exists() and script.samefile(found):

@@ -19,7 +19,7 @@ _TOP = 10
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One number that was found, and the one that it has to be."""
+    """A number that was found, and the number that it has to be."""
 
     claim: str
     found: int
@@ -28,7 +28,7 @@ class Check:
 
     @property
     def numbers(self) -> str:
-        """What was found and what was wanted, for people."""
+        """The number that was found and the wanted one, as text."""
         wanted = self.wanted if isinstance(self.wanted, str) else f"{self.wanted:,}"
         return f"{self.found:,} (wanted: {wanted})"
 
@@ -78,7 +78,7 @@ def rank_carriers(delays: pa.Table, names: dict[str, str]) -> list[dict[str, Any
 
 
 def count_differences(found: pa.Table, wanted: pa.Table) -> int:
-    """How many rows are in one of the two tables only."""
+    """Return how many rows are in only one of the two tables."""
     left, right = ({tuple(row.values()) for row in t.to_pylist()} for t in (found, wanted))
     return len(left ^ right)
 

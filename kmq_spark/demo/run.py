@@ -36,7 +36,7 @@ _PRODUCING_SECONDS, _QUICK_SECONDS = 18.0, 6.0
 _FLIGHTS_PARTITIONS, _DELAYS_PARTITIONS = 4, 2
 _KILL_AT = 0.45
 _TICK_SECONDS = 0.2
-#: When nothing has moved for so long, something is broken, and waiting on would hide it.
+#: After so many seconds without any progress, something is broken: the demo stops.
 _STALLED_SECONDS = 90.0
 
 
@@ -110,7 +110,7 @@ def _watch(store: kmq.Store, steps: Steps, producing: Producing, progress: Progr
     seen, moved = (0, 0), SYSTEM.monotonic()
     producing.start()
     while True:
-        # Asked before counting: whatever a finished producer has sent is in the counts below.
+        # Asked before counting, so that the counts include all that a finished producer has sent.
         finished = producing.finished()
         steps.work(_TICK_SECONDS)
         now = durable_records(store, FLIGHTS), _processed(store)
@@ -140,7 +140,7 @@ def _processed(store: kmq.Store) -> int:
     try:
         committed = store.describe_group(GROUP).committed
     except kmq.NotFoundError:
-        return 0  # the group begins to exist with its first commit
+        return 0  # the first commit makes the group
     return sum(committed.get(FLIGHTS, {}).values())
 
 
@@ -177,7 +177,7 @@ def _checks(
 
 @contextmanager
 def _cancellable() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end the run by way of its clean-up."""
+    """Make Ctrl-C and SIGTERM end the run with its clean-up."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
         signal.signal(number, _cancel)
@@ -191,7 +191,7 @@ def _cancellable() -> Iterator[None]:
 
 
 def _cancel(*_details: object) -> NoReturn:
-    # What is interrupted below (Spark's bridge to Java above all) complains at length.
+    # Interrupted libraries (Spark's bridge to Java above all) would log and warn at length.
     logging.disable()
     warnings.simplefilter("ignore")
     raise KeyboardInterrupt

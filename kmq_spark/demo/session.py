@@ -25,7 +25,7 @@ _SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    # Without it a query that can't be stopped would keep Ctrl-C waiting for ever.
+    # Without this, a query that can't be stopped would keep Ctrl-C waiting forever.
     "spark.sql.streaming.stopTimeout": "10s",
 }
 
@@ -42,7 +42,7 @@ def start_session(folder: Folder, jars: Sequence[Path] = ()) -> SparkSession:
     """Start Spark with its output below `folder`, and with Delta where its jars are given."""
     from pyspark.sql import SparkSession
 
-    # Spark would take the first python3 of the PATH, which may know nothing of kmq.
+    # Spark would take the first python3 of the PATH, which may not have kmq installed.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     settings = {**_SETTINGS, "spark.sql.warehouse.dir": str(folder.path / "warehouse")}
     if jars:
@@ -58,7 +58,7 @@ def start_session(folder: Folder, jars: Sequence[Path] = ()) -> SparkSession:
 def _no_orphans() -> Iterator[None]:
     """Kill the processes that were started here, should starting them be cut short.
 
-    A JVM that Python has left while it was starting waits for Python for ever.
+    A JVM that was still starting when Python left it would wait for Python forever.
     """
     before = _children()
     try:
@@ -75,7 +75,7 @@ def _children() -> set[int]:
     found = set()
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
-            # After the name, which may hold anything but ends with the last bracket: state, parent.
+            # State and parent follow the name, which may contain anything and ends at the last ")".
             parent = status.read_text().rpartition(")")[2].split()[1]
         except OSError:
             continue  # the process has ended meanwhile
@@ -86,9 +86,9 @@ def _children() -> set[int]:
 
 @contextmanager
 def _stderr_in(file: Path) -> Iterator[None]:
-    """Send this process's standard error to a file; a JVM started meanwhile keeps it so for good.
+    """Send this process's standard error to a file; a JVM started meanwhile keeps that file.
 
-    Its warnings would run through the one line that shows the demo's progress.
+    Otherwise the JVM's warnings would run through the line that shows the demo's progress.
     """
     sys.stderr.flush()
     saved = os.dup(2)

@@ -1,10 +1,10 @@
 """Departure delay per carrier and day, as sums that can be added up.
 
 A total here is three numbers: flights, those of them that departed, and the minutes they were late.
-Sums of parts are the sum of the whole, in any order and any grouping, so a stream may write the
-total of each of its batches to an append-only topic and a reader adds up all of them. That is exact
-as long as every flight is in exactly one batch and every batch is in the topic exactly once, and
-it shows any flight that is lost or counted twice.
+Sums of parts are the sum of the whole, in any order and any grouping. So a stream may write the
+total of each of its batches to an append-only topic, and a reader adds up all of them. The sum is
+exact if each flight is in exactly one batch and each batch is in the topic exactly once. So a
+flight that is lost or counted twice shows up.
 """
 
 from __future__ import annotations

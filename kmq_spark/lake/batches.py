@@ -11,7 +11,7 @@ from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord
 from kmq_storage.errors import IllegalStateError
 
-#: Our mark, and Spark's, the only one of older archives; both hidden from readers of tables.
+#: Our mark, and Spark's, which older archives have instead. Readers of tables don't see either.
 _MARK, _MARKS = "_kmq_complete", {"_kmq_complete", "_SUCCESS"}
 
 

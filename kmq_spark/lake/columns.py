@@ -18,7 +18,7 @@ _METADATA = ("topic", "topicId", "partition", "offset", "timestamp")
 _RECORD = ("key", "value", "headers", "properties")
 
 
-#: Characters that no column name of a Delta table may have (without column mapping).
+#: What no name of a Delta column may contain, unless the files have other names (column mapping).
 _NOT_IN_DELTA = " ,;{}()\n\t="
 
 

@@ -31,7 +31,7 @@ _HARMLESS = {
     *("v2Checkpoint", "vacuumProtocolCheck"),
 }
 
-#: So many records, or packed bytes of them, are enough to judge the others.
+#: A file's first records tell what the others weigh: so many of them, or so many packed bytes.
 _SAMPLE_ROWS = 1_024
 _SAMPLE_BYTES = 4 << 20
 
@@ -46,7 +46,7 @@ _TRUNCATED = timedelta(milliseconds=1)
 class ArchivedFile:
     """A Parquet file with records of one topic, and the bounds of their values."""
 
-    #: The path below the archive.
+    #: Relative to the archive.
     path: str
     topic: str
     bytes: int

@@ -13,7 +13,7 @@ from kmq_storage.objects.obstore_bucket import SCHEMES, client_of
 from kmq_storage.objects.open import open_files
 from kmq_storage.objects.urls import absolute
 
-#: Options that only our own client of a bucket knows.
+#: Options that only kmq's own client of a bucket has.
 _OWN_OPTIONS = ("cache_bytes", "cache_folder", "cache_folder_bytes")
 
 

@@ -77,7 +77,7 @@ class ArchiveRecord:
 
     @property
     def prefix(self) -> str:
-        """How the names of metadata columns begin: in typed topics all others are their own."""
+        """The prefix of metadata columns: typed topics' own columns have names without it."""
         return "_" if self.typed else ""
 
     def column(self, name: str) -> str:

@@ -20,11 +20,11 @@ from kmq_storage.tables.columns import COLUMNS
 
 ARROW = "application/vnd.apache.arrow.stream"
 _TEXT = "text/plain; charset=utf-8"
-#: How many rows of tables that may have millions are answered, unless more are asked for: a single
-#: commit may have ten thousand entries.
+#: Default limits for tables that may have millions of rows; fewer commits, since one may have ten
+#: thousand entries.
 _LONG = {"segments": 1_000, "commits": 100}
 _MOST_ROWS = 100_000
-#: How many rows at a time become Python values.
+#: How many rows at a time are converted to values of Python.
 _ROWS_AT_ONCE = 100
 
 

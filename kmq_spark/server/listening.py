@@ -19,11 +19,12 @@ from kmq_spark.server.view import View
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import UnavailableError
 
-#: Seconds after which a silent client is dropped; below, after which any client is.
+#: A client is disconnected after so many seconds of silence, and in any case after those below.
 _SILENCE_SECONDS = 10.0
 _CONNECTION_SECONDS = 60.0
 _CONNECTIONS = 100
-#: Headers of every answer: no caching, no sniffing of types, no referrer, no other origin.
+#: Every answer has these: don't cache it, don't guess its type, don't send its address elsewhere,
+#: don't let other sites load it.
 _HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -55,8 +56,8 @@ class Listener(ThreadingMixIn, TCPServer):
                 f"can't listen on host {host}, port {port}: {why}", host=host, port=port
             ) from error
         self.host, self.port = str(self.server_address[0]), self.server_address[1]
-        #: Host names that a browser may ask for; None: any. A page from elsewhere whose name was
-        #: made to lead here asks for that name, and could read the answers.
+        #: The host names that a request may have; None: any. This stops DNS rebinding: a foreign
+        #: page whose name was made to lead here requests that name, and could read the answers.
         self.names = names_of(self.host)
 
     @property
@@ -125,13 +126,13 @@ class _Handler(BaseHTTPRequestHandler):
         names, asked = self.server.names, self.headers.get_all("Host", [])
         hosts = [re.sub(r":[0-9]+$", "", each.lower()) for each in asked]  # a tunnel has its port
         if names is not None and (len(hosts) != 1 or hosts[0] not in names):
-            why = f"this is {self.server.url}, and answers to no other name"
+            why = f"this server is {self.server.url}, and answers under no other name"
             self._send(refused(HTTPStatus.MISDIRECTED_REQUEST, why))
             return
         try:
             found = answer(self.server.view, self.path, self.headers.get("Accept", ""))
         except Exception:
-            self._send(refused(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of kmq, told there"))
+            self._send(refused(HTTPStatus.INTERNAL_SERVER_ERROR, "a defect of kmq: see its output"))
             raise
         self._send(found)
 
@@ -141,7 +142,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
         """Refuse a malformed request, or another method than GET and HEAD."""
         if code == HTTPStatus.NOT_IMPLEMENTED:
-            no_method = "there is GET and HEAD: nothing can be changed here"
+            no_method = "use GET or HEAD: nothing can be changed here"
             self._send(refused(HTTPStatus.METHOD_NOT_ALLOWED, no_method, Allow="GET, HEAD"))
         else:
             status = HTTPStatus(code)

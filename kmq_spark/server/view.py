@@ -1,4 +1,4 @@
-"""What is shown: one state of the store at a time, as values that no longer need the store."""
+"""Reads one state of the store at a time, as values that no longer need the store."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from kmq_storage.tables.reading import table_of
 
 _Result = TypeVar("_Result")
 
-#: Seconds until files are counted again, or so many times the seconds that it took: there may be
-#: a million, which a bucket lists by the thousand.
+#: Files are counted again after so many seconds, but not before so many times the seconds that it
+#: took: there may be a million files, which a bucket lists by the thousand.
 _COUNTED_FOR, _TIMES = 60.0, 10
-#: How many commits the page shows.
+#: How many commits are shown beside the other tables.
 _NEWEST_COMMITS = 20
 
 
@@ -39,7 +39,7 @@ class Seen:
     lsn: int
     #: When that commit was written; None in a store without any.
     time: datetime | None
-    #: What can't be read, and what to do; empty when everything that was looked at can be.
+    #: What can't be read, and what to do; empty if nothing damaged was found.
     damage: str
     #: The tables that can be read.
     tables: dict[str, pa.Table]
@@ -53,7 +53,7 @@ class View:
         self._lock = Lock()
         self._store: Store | None = None
         self._counting = Lock()
-        #: What was counted, and until when it is used.
+        #: The last count of files, and until when it is used.
         self._counted: tuple[StoreStats, float] | None = None
 
     def table(self, name: str, limit: int | None) -> pa.Table:
@@ -64,7 +64,7 @@ class View:
         """Return the tables of these names, all of one state, without damaged ones."""
         try:
             return self._look(lambda log, state: _seen(log, state, names))
-        except CorruptionError:  # not a file that moved: that would have been found again
+        except CorruptionError:  # damage: a file that only moved would have been found again
             return self._look(lambda log, state: _seen(log, state, names, damaged=True))
 
     def stats(self) -> StoreStats:

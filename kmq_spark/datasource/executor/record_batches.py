@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Larger batches are cut, since a reader holds several of them.
 BATCH_ROWS = 65_536
 
-#: Smaller ones are put together; to copy larger ones costs more than Spark's work for a batch.
+#: Batches are joined until they have so much: to copy more would cost more than another batch.
 _ENOUGH_ROWS = 8_192
 _ENOUGH_BYTES = 1 << 20
 
@@ -37,7 +37,7 @@ _TEXTS = pa.map_(pa.string(), pa.string())
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same records in batches of good size."""
+    """Join batches that are too small."""
     for run in _runs(batches):
         yield run[0] if len(run) == 1 else pa.concat_batches(run)
 
@@ -141,7 +141,7 @@ def _properties_as_text(column: pa.Array) -> pa.Array:
     entries = pa.StructArray.from_arrays(
         [column.keys, texts], fields=[_TEXTS.key_field, _TEXTS.item_field]
     )
-    # Offsets and nulls of the maps stay as they are stored.
+    # The offsets and nulls of the maps stay as they are stored; only their entries are new.
     places = column.buffers()[:2]
     return pa.Array.from_buffers(
         _TEXTS, len(column), places, column.null_count, column.offset, [entries]

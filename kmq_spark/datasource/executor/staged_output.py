@@ -15,7 +15,7 @@ from kmq_storage.log.staging import PartitionRecords, Stager
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.open import open_files
 
-#: A task writes files when it holds more than this in memory.
+#: A task writes all that it holds in memory when that is so much.
 _WAITING_BYTES_MAX = 64 << 20
 
 #: And waits while more than this is being written.

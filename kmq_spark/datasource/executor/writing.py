@@ -103,7 +103,7 @@ def _named(
         known = names.to_pylist()
     except UnicodeDecodeError as error:
         raise InvalidRequestError(
-            f"column {column!r} holds a topic's name that is no text: {error}", column=column
+            f"column {column!r} holds a topic's name that isn't UTF-8: {error}", column=column
         ) from None
     for name in known:
         try:

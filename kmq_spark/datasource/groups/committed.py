@@ -191,7 +191,7 @@ def forward_entries(
 def _further(
     topic: Topic, finished: Mapping[int, int], committed: Mapping[int, int]
 ) -> tuple[tuple[int, int], ...]:
-    # At most the end of the log, which a repair may have set back. Below its start it stays as it
-    # is: an archive may have what comes next, and without one that is a loss to report.
+    # Not beyond the log's end, which a repair may have set back. A position below the log's start
+    # stays there: an archive may have the next records; without one, they are a loss to report.
     inside = ((p, min(n, topic.parts[p].end)) for p, n in finished.items())
     return tuple(sorted((p, n) for p, n in inside if n > committed.get(p, -1)))

@@ -1,4 +1,4 @@
-"""What a stream tells through its query's progress, and how a listener reads it.
+"""The facts that a stream reports by its query's progress, and how a listener reads them.
 
 Spark has no metrics for sources in Python. But it uses the `latestOffset` of a source's progress
 for nothing else, so the source's own entry there, `"#kmq"`, has what a driver wants to know.

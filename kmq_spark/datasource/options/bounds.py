@@ -42,14 +42,14 @@ _TIMES = (
 class Bound:
     """Where a read begins or ends: one point for all partitions, or a point for each."""
 
-    #: The option that gave it.
+    #: The option that gives it.
     option: str
     word: str | None = None
     instant: Instant | None = None
     named: Mapping[str, Mapping[int, Point]] = field(default_factory=dict)
-    #: By topic, the point for partitions that are not named.
+    #: By topic: the point of the partitions that are not named.
     rest: Mapping[str, Point] = field(default_factory=dict)
-    #: The ids of the topics that the offsets count in, where known: from a query's progress.
+    #: By name, the ids of the topics that the offsets are of, if given, as in a query's progress.
     ids: Mapping[str, uuid.UUID] = field(default_factory=dict)
 
     @property
@@ -60,7 +60,7 @@ class Bound:
 
     @property
     def forms(self) -> str:
-        """What a point for a partition may look like in this option, beside an offset."""
+        """The forms of a point in this option, other than an offset, for errors."""
         if self.option.endswith("ByTimestamp"):
             return f"a time is {INSTANT_FORMS}"
         return "-1 is latest" if self.option == "endingOffsets" else "-1 is latest, -2 earliest"

@@ -65,13 +65,13 @@ SINK_OPTIONS = (
 _ACCESS = "access to a store is that of its storage (file rights, credentials of the bucket)"
 _NO_BROKER = "kmq polls no broker: remove it"
 
-#: For options of CREATE TABLE: Spark hands a Python source none of them when such a table is read,
-#: so they would have no effect.
+#: The answer to options that CREATE TABLE adds. Such a table could never be read: Spark then passes
+#: no options to a source in Python.
 NO_TABLES = (
     "kmq makes no tables in a catalog: use CREATE TEMPORARY VIEW name USING kmq OPTIONS (...)"
 )
 
-#: Advice by name, or by the beginning of a name: the longest that fits counts.
+#: What to do instead, by an option's name or its beginning; the longest that fits counts.
 _INSTEAD = {
     "location": NO_TABLES,
     "provider": NO_TABLES,

@@ -25,11 +25,11 @@ class SinkOptions:
     url: str
     #: The target; for a queue, the name of its own log. None when rows name their topics.
     topic: str | None
-    #: The identity of a batch write: `txnAppId` and `txnVersion`, stored once at each target.
+    #: The identity of a batch write (`txnAppId`, `txnVersion`): each target stores it once.
     batch: BatchIdEntry | None = None
     #: Entries that move a group in the commit of a batch write.
     move: tuple[GroupOffsetsEntry, ...] = ()
-    #: The checkpoint of a stream; None where the session's settings name it.
+    #: The location of a stream's checkpoint; None when the session's settings give it.
     checkpoint: str | None = None
 
 

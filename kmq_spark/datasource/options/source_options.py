@@ -64,7 +64,7 @@ class SourceOptions:
     queues: WantedQueues | None = None
     include_headers: bool = False
     include_properties: bool = False
-    #: For typed topics: whether to add columns that tell where each record stands.
+    #: Typed topics only: adds columns with each record's topic, partition, offset and timestamp.
     include_metadata: bool = False
     fail_on_data_loss: bool = True
     group: str | None = None

@@ -21,9 +21,9 @@ class Subscription:
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    #: The partitions that are read, by topic.
+    #: By topic, the partitions that are read (`assign`).
     partitions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    #: The partitions that are read of every topic; None for all.
+    #: The partitions that are read of every topic (`partitions`); None for all.
     numbers: tuple[range, ...] | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""What the texts of options mean: numbers, sizes, lengths of time, lists, places.
+"""Parses the texts of options: numbers, sizes, lengths of time, lists, places.
 
 Each function takes the given options under lower-cased names and the proper name of one, and
 raises InvalidRequestError with its name, its value and what was expected.
@@ -27,7 +27,7 @@ _WHOLE_NUMBER = re.compile(r"[0-9]{1,19}\Z")
 #: Spark holds numbers of rows, and offsets, in signed 64-bit integers.
 LARGEST = 2**63 - 1
 
-#: As Spark writes sizes and lengths of time: `64m`, `500kb`; `15m`, `90s`, `1min`.
+#: A size or a length of time as Spark writes them: `64m`, `500kb`; `15m`, `90s`, `1min`.
 _AMOUNT = re.compile(r"([0-9]{1,19})([a-z]*)\Z")
 _BYTES = {unit: 1024**power for power, unit in enumerate(("", "k", "m", "g", "t", "p"))}
 _BYTES |= {f"{unit}b": factor for unit, factor in _BYTES.items()}
@@ -146,7 +146,7 @@ def queues(given: Given, option: str) -> WantedQueues | None:
     text = given.get(option.lower())
     if text is None:
         return None
-    if text.lstrip().startswith("["):  # a name that begins like this must stand in an array, too
+    if text.lstrip().startswith("["):  # a name that begins so has to be in an array
         listed = _listed(text)
         names = [b""] if listed is None else [_queue_name(each) for each in listed]
         if b"" in names:
@@ -232,7 +232,7 @@ def store_url(given: Given) -> str:
         refuse("store", store, f"the same place as 'path' ({path!r}), or only one of the two")
     url = path or store
     if not url:
-        # Spark tells a Python source nothing of a table in a catalog.
+        # Spark passes no options at all when it reads a table of a catalog.
         more = "" if given else f"; {NO_TABLES}"
         told = "the store is missing: name its folder as load(path), save(path) or option 'path'"
         raise InvalidRequestError(f"{told}{more}", option="path")

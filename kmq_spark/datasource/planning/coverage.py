@@ -1,4 +1,4 @@
-"""What a read covers in one state of the store: topics, partitions, and where it may begin."""
+"""The topics and partitions that a read covers in one state of the store, and their bounds."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Coverage:
 
     topics: Mapping[str, Topic]
     partitions: Mapping[str, Sequence[int]]
-    #: The archive, which has what is older than the log.
+    #: The archive, which holds what is older than the log.
     history: History | None = None
 
     @property
@@ -218,7 +218,7 @@ def _continued_by_group(
 def first_of_stream(
     state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
 ) -> Positions:
-    """Where a stream without a checkpoint begins: at the group's offsets, or `startingOffsets`."""
+    """Return where a stream without a checkpoint begins: at its group, else as options say."""
     committed = _continued_by_group(state, options, coverage, losses)
     if committed.keys() == coverage.topics.keys():
         return committed
@@ -243,7 +243,7 @@ def _refuse_beyond_end(coverage: Coverage, starting: Bound, first: Positions) ->
 def bounds_of_batch(
     state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
 ) -> tuple[Positions, Positions]:
-    """Where a batch read begins and ends; InvalidRequestError when the end is before the start."""
+    """Return the bounds of a batch read; InvalidRequestError for an end before the start."""
     starting = options.starting or _bound("starting", EARLIEST)
     ending = options.ending or _bound("ending", LATEST)
     _refuse_latest(starting, coverage)
@@ -280,7 +280,7 @@ def _bound(side: str, word: str) -> Bound:
 
 def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
     if starting.option != "startingOffsets" or starting.word in (EARLIEST, GROUP):
-        return  # a start by time may be the end, if that was asked for
+        return  # a start by time may be the end, with startingOffsetsByTimestampStrategy=latest
     at_latest = [
         f"{topic}-{partition}"
         for topic, points in coverage.points(starting).items()

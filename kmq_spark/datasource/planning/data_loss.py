@@ -21,7 +21,7 @@ _NAMED_MAX = 20
 
 
 class Losses:
-    """What one read found missing so far; each loss is reported, and its records count once."""
+    """The losses that one read has found; each is reported, and its records count once."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
@@ -57,7 +57,7 @@ class Losses:
         begins: Mapping[int, int],
         ends: Mapping[int, int] | None,
     ) -> None:
-        """Report a deleted topic that was to be read between these offsets; None: nobody knows."""
+        """Report a deleted topic that was to be read between these offsets; None: unknown ends."""
         lost = None if ends is None else unread(name, begins, ends)
         message = deletion(state, name, topic_id, lost)
         self.report(message, topic_id, lost or (), topic=name)
@@ -66,8 +66,8 @@ class Losses:
         """Report partitions that a query was reading, and that its options leave out now."""
         places = named([f"{name}-{p} at {offset}" for p, offset in offsets.items()])
         self.report(
-            f"{places}: this query was reading there, and its options leave that out now; it goes "
-            "on there once they have it again",
+            f"{places}: this query was reading there, and its options leave these partitions out "
+            "now; it goes on there when they cover them again",
             topic_id,
             (),
             topic=name,
@@ -75,13 +75,13 @@ class Losses:
 
 
 def named(places: Sequence[str]) -> str:
-    """Places in a message, not too many of them."""
+    """Join places for a message, not too many of them."""
     more = [f"{len(places) - _NAMED_MAX} more"] if len(places) > _NAMED_MAX else []
     return ", ".join([*places[:_NAMED_MAX], *more])
 
 
 def unread(topic: str, begins: Mapping[int, int], ends: Mapping[int, int]) -> list[OffsetRange]:
-    """What lies between two positions of a topic."""
+    """Return the offset ranges between two positions of a topic."""
     ranges = (OffsetRange(topic, p, begins.get(p, 0), end) for p, end in ends.items())
     return [each for each in ranges if each.size]
 
@@ -91,7 +91,9 @@ def deletion(
 ) -> str:
     """Return the text about a deleted topic, with what went unread (None: unknown)."""
     again = " and made again" if state.find_topic(name) else ""
-    told = "how much of it went unread is not known (or this is another store than it was in)"
+    told = (
+        "how much of it went unread is not known (or this is another store than the one it was in)"
+    )
     if lost is not None:
         places = named([f"{each.topic}-{each.partition} from {each.start}" for each in lost])
         where = f" ({places})" if lost else ""

@@ -1,8 +1,8 @@
-"""What is older than the log: the part of a read that the archive of a store has.
+"""The part of a read that is older than the log: the archive of the store has it.
 
-The log gives what it holds, the archive what is below the log's start. The state is looked at
-first, the archive's files later. So what was trimmed by then is in the files, since a trim follows
-the archive's group (docs/design/archive.md).
+Records that the log holds come from the log, older ones from the archive. The state is read first,
+the archive's files after it. So records that were trimmed before that state are in the files, since
+a trim follows the archive's group (docs/design/archive.md).
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from kmq_spark.lake.reading import Archive, ArchivedRange
 
 
-#: The most bytes of a range of an archive, which is in memory as a whole.
+#: The most of a range of an archive, which is held in memory as a whole.
 _RANGE_BYTES_MAX = 64 << 20
-#: Where a calendar begins.
+#: The first day that a datetime can hold.
 _FIRST_DAY = to_microseconds(datetime(1, 1, 1, tzinfo=UTC))
 
 
@@ -62,14 +62,14 @@ class History:
         return min(first, start) if first < end or self._has(topic) else start
 
     def border(self, topic: Topic, number: int) -> int:
-        """Up to where, not including, a partition is read from the archive."""
+        """Return the offset up to which, exclusively, a partition is read from the archive."""
         _, end = self._archived(topic, number)
         return max(min(end, topic.partition(number).first), self.low(topic, number))
 
     def cut(self, wanted: TopicRange) -> tuple[OffsetRange, OffsetRange, OffsetRange] | None:
-        """Split a range: what nobody has, what the archive has, and the rest, in this order.
+        """Split a range into what is lost, what the archive has, and the rest, in this order.
 
-        None for a range that begins behind the archive: all of it is the log's.
+        None for a range that begins after the archive: it is read from the log alone.
         """
         topic, place = wanted.topic, wanted.offsets
         low, border = self.low(topic, place.partition), self.border(topic, place.partition)
@@ -99,12 +99,12 @@ class History:
         return archived, rest
 
     def bytes_per_row(self, topic: str) -> int:
-        """What a record of a topic that comes from the archive's files takes."""
+        """Return the average bytes of a topic's records in the archive's files."""
         files = [each for each in self.archive.files_of(topic) if each.rows]
         return sum(each.bytes for each in files) // max(sum(each.rows for each in files), 1)
 
     def told(self, topic: Topic, number: int) -> str:
-        """Return what a message says about the archive after what the log holds."""
+        """Return the part of an error's message that says what the archive holds."""
         low, border = self.low(topic, number), self.border(topic, number)
         if low < border:
             return f", the archive {low} to {border}"
@@ -183,7 +183,7 @@ def small_parts(ranges: Iterable[ArchivedRange]) -> list[ArchivedRange]:
 
 
 def _divided(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
-    # The number of a range finds it again.
+    # A range's number takes the place of its partition, so that its parts lead back to it.
     places = [OffsetRange(r.topic, n, r.start, r.end) for n, r in enumerate(ranges)]
     parts = at_most(places, limits.max_records)
     if limits.max_bytes is not None:

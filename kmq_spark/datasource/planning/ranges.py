@@ -14,11 +14,11 @@ from dataclasses import dataclass
 #: Starting a task costs as much as reading some MiB, so smaller ranges share a task.
 TASK_BYTES_MIN = 4 << 20
 
-#: Bytes above which one partition is split into several tasks; Spark cuts files so, too.
+#: A larger task is split, even if it reads one partition only; Spark splits files so, too.
 TASK_BYTES_SPLIT = 128 << 20
 
-#: So many tasks for each core even out that some take longer. More would only cost their starts, so
-#: tasks become larger instead, up to `TASK_BYTES_MAX`.
+#: But not into more tasks per core than this, which are enough to even out slow ones. Beyond that,
+#: tasks grow instead, up to `TASK_BYTES_MAX`, since each task costs a start.
 TASKS_PER_CORE = 4
 TASK_BYTES_MAX = 512 << 20
 

@@ -72,7 +72,7 @@ def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
         for each in several.only(several.doubtful):
             at = each.offsets
             check_inside(each.topic, at.partition, at.start, at.end)
-    # Of very many topics, few have something to read: leave out the others early.
+    # Of thousands of topics, few have something to read: the others are left out first.
     filled = [some for several in ranges if len(some := several.filled())]
     if limits.min_partitions is None and limits.max_records is None:
         return _balanced(filled, limits.max_bytes)

@@ -28,13 +28,13 @@ class Times:
     reader: ChunkReader
     #: The instant that relative ones count from, in UTC microseconds.
     now: int
-    #: The archive, searched where the log begins later.
+    #: The archive, for instants before the log's start.
     history: History | None = None
-    #: The ids of topics that are not searched: their group knows where a new stream begins.
+    #: Ids of topics whose records need no search: the group's offsets decide where a stream begins.
     begun: Container[bytes] = ()
 
     def bound(self, bound: Bound | None, coverage: Coverage, *, late: bool) -> Bound | None:
-        """The same bound by offset; `late`: an instant may be after the last record."""
+        """Return the bound by offset; `late`: its instant may be after the last record."""
         if bound is None or not bound.by_time:
             return bound
         named = {

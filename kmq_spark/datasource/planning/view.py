@@ -1,4 +1,4 @@
-"""What a read gives Spark: which columns, of untyped topics or of typed ones of one schema."""
+"""The columns that a read gives to Spark, of untyped or of typed topics."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class View:
 
     @property
     def prefix(self) -> str:
-        """How the names of metadata columns begin: in a typed topic, other names are its own."""
+        """The prefix of metadata columns: a typed topic's own columns have names without it."""
         return "_" if self.typed else ""
 
     def check(self, topics: Sequence[Topic]) -> None:

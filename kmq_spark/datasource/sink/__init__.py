@@ -1,1 +1,1 @@
-"""What a write checks before its tasks start, and the one commit of all that they wrote."""
+"""On the driver: the checks of a write before its tasks start, and its one commit after them."""

@@ -56,7 +56,7 @@ def commit_written(
 
 def _wait_for(log: CommitLog, lsn: int) -> None:
     """Return when a commit is on disk: the process that wrote it may have died before that."""
-    with suppress(OffsetOutOfRangeError):  # a collected commit was on disk
+    with suppress(OffsetOutOfRangeError):  # a commit that is collected by now was on disk
         log.sync(log.written_commit(lsn))
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
 
-#: A staged file is full with so many bytes or rows. Each holds one record batch, so that it takes
-#: 96 bytes of the commit; sealing makes larger ones. What is full is written at once, while Spark
-#: makes the rows that follow: for what is written at the end, the whole job waits.
+#: A staged file is full with so many bytes or rows. It holds one record batch, so it takes 96 bytes
+#: of the commit; sealing makes larger files. A full file is written at once, while Spark makes the
+#: next rows. Larger ones would leave more to write when the rows end, and the whole job waits then.
 FILE_BYTES = 4 << 20
 _FILE_ROWS = 1 << 19
 

@@ -31,7 +31,7 @@ _ROUTED = bytes(16)
 
 
 class Definition(NamedTuple):
-    """What a task needs to know of a topic; small, as a task unpickles thousands of them."""
+    """The facts on a topic that a task needs; few, since a task may unpickle thousands of these."""
 
     id: bytes
     partitions: int
@@ -46,13 +46,13 @@ class Sink:
     lsn: int
     topic: str | None
     definitions: Mapping[str, Definition]
-    #: The identity of a batch write at its target; for a stream, its tasks tell it.
+    #: The identity of a batch write. A stream's batch gets its own when it is committed.
     batch: BatchIdEntry | None = None
     #: Whether that write is stored already, so that tasks skip its rows.
     stored: bool = False
-    #: The entries that move a group in the same commit.
+    #: Entries that move a group in the same commit.
     move: tuple[GroupOffsetsEntry, ...] = ()
-    #: The checkpoint of a stream.
+    #: Where the checkpoint of a stream is, if its own options say so.
     checkpoint: str | None = None
 
     def counted(self, query: str, number: int) -> BatchIdEntry:
@@ -84,13 +84,13 @@ class Sink:
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """What one task has written: staged batches to refer to, and batches small enough to send."""
+    """The output of one task: references to staged batches, and batches small enough to send."""
 
     staged: tuple[RecordsEntry, ...]
     small: tuple[PartitionRecords, ...]
     #: The streaming query; None for a batch write.
     query: str | None = None
-    #: Where the session keeps checkpoints; None if the stream names its own, or none is known.
+    #: The session's folder for checkpoints; None if the stream names its own, or there is none.
     checkpoint: str | None = None
 
 

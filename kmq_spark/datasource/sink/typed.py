@@ -19,12 +19,12 @@ from kmq_spark.datasource.columns.typed_schema import METADATA_NAMES, spark_arro
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import is_own, stored_type
 
-#: Types without a counterpart in Spark, and the type that a read gives them: a write takes that
-#: back.
+#: Types that Spark lacks, and the types in which a read returns them. A write takes these for the
+#: declared ones.
 _STAND_INS = {pa.uint64(): pa.decimal128(20, 0), pa.float16(): pa.float32()}
 
-#: A name so similar to a column of the topic is taken as misspelt: at most one letter of three
-#: differs, or two of four have changed places.
+#: From this similarity on (difflib's ratio), a name is a misspelt column of the topic: of four
+#: letters, one may be another, or two may have changed places.
 _MISSPELT = 0.75
 
 

@@ -1,1 +1,1 @@
-"""On the driver: where the next micro-batch of a stream ends."""
+"""On the driver: decides where the next micro-batch of a stream ends."""

@@ -1,4 +1,4 @@
-"""How many records of each partition one micro-batch takes: pure arithmetic.
+"""Decides how many records of each partition one micro-batch takes: pure arithmetic.
 
 A limit of records is exact, a limit of bytes as exact as the sizes in the index. Shares are in
 proportion to the backlogs. No partition waits forever: each gets at least one record, or its turn
@@ -17,8 +17,8 @@ from kmq_spark.datasource.streams.weighing import proportion
 if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers
 
-#: What a batch takes at most when no option limits it: a first start from `earliest` must not
-#: run out of memory. Some seconds of reading; Spark's own cost per batch stays below a tenth of it.
+#: The limit of a batch when no option gives one: a first start from `earliest` must not run out of
+#: memory. It is some seconds of reading, of which Spark's own cost per batch is below a tenth.
 BYTES_DEFAULT = 512 << 20
 
 #: Estimates of what a partition's records weigh are corrected this often.
@@ -27,11 +27,11 @@ _ROUNDS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one micro-batch may take: None has no limit."""
+    """The limits of one micro-batch; None for no limit."""
 
     records: int | None = None
     bytes: int | None = None
-    #: Fewer records than this are left waiting.
+    #: While fewer records than this wait, no batch begins.
     least: int = 0
 
 
@@ -40,7 +40,7 @@ class Waiting(Protocol):
 
     @property
     def records(self) -> Numbers:
-        """How many there are in each."""
+        """How many records wait in each partition."""
 
     @property
     def about(self) -> Numbers:
@@ -119,7 +119,7 @@ def _served(places: Numbers, firsts: Numbers | None, limits: Limits) -> Numbers:
 
 
 def _within_bytes(waiting: Waiting, firsts: Numbers, limit: int) -> Numbers:
-    """As many records as the bytes allow; every partition has its first one."""
+    """Return as many records as the bytes allow; every partition has its first one."""
     taken, weights = np.ones(len(firsts), np.int64), firsts.copy()
     for _ in range(_ROUNDS):
         hungry = np.flatnonzero(taken < waiting.records)

@@ -1,4 +1,4 @@
-"""What waits to be read in each partition of a topic, and whether a micro-batch may have it all."""
+"""The records of a topic that wait to be read, and whether a micro-batch may have them all."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SURELY_MORE = 2
 
 @dataclass(frozen=True)
 class Backlog:
-    """The records of a topic that wait: from where each partition goes on."""
+    """The records of a topic that wait, from the position of each partition on."""
 
     ranges: TopicRanges
     #: How many records of each range the archive has. A batch that reads some stops behind them.
@@ -43,7 +43,7 @@ class Backlog:
 
     @property
     def records(self) -> Numbers:
-        """How many of each partition a batch could have."""
+        """How many records of each partition the next batch could have."""
         return np.where(self.archived, self.archived, self.ranges.ends - self.ranges.starts)
 
     def filled(self) -> Backlog:
@@ -56,7 +56,7 @@ class Backlog:
         return dict(zip(self.ranges.partitions.tolist(), offsets.tolist(), strict=True))
 
     def weight(self) -> int:
-        """What the log's part of it weighs in bytes; a row that is cut counts in proportion."""
+        """Return the bytes of the log's part; an index row that is cut counts in proportion."""
         ranges = self.ranges
         return Weighed.of(ranges.spread(), ranges.starts, ranges.ends).total
 
@@ -70,7 +70,7 @@ class Backlog:
 
     @cached_property
     def archived_weights(self) -> Numbers:
-        """What one archived record is taken to weigh: as those in the log, or in the files, do."""
+        """The estimated weight of an archived record: the average of the log, or of the files."""
         sizes, rows = self._held
         unknown, other = rows == 0, 0
         if self.history is not None and (unknown & (self.archived > 0)).any():

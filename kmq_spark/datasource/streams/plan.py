@@ -51,17 +51,17 @@ def next_end(
     AvailableNow run. Also returned are the ranges that were looked at, for `partitions`.
     """
     if final is not None:
-        _check_promise(state, start, final)
+        _check_final_end(state, start, final)
     _report_deleted(state, options, start, losses)
     coverage = cover(state, options, history)
-    left = _left(state, coverage, start, losses)
+    left = _left_out(state, coverage, start, losses)
     if start.is_start:
         new, begins = None, first_of_stream(state, options, coverage, losses)
     else:
         new = _new_to_query(state, options, coverage, start)
-        begins = _begins(coverage, start, new)
+        begins = _batch_starts(coverage, start, new)
     first, positions, ranges = admitted(
-        coverage, (begins, _ends(coverage, begins, final)), limits=limits, losses=losses
+        coverage, (begins, _batch_ends(coverage, begins, final)), limits=limits, losses=losses
     )
     end = StreamOffset(
         positions=positions,
@@ -71,8 +71,8 @@ def next_end(
     )
     if first == positions:
         check_whole(state, coverage)
-        # What came, went or was lost goes into the checkpoint, even with an empty batch: else it is
-        # unknown at the next start, or when it is deleted before its first record is read.
+        # A new, deleted or lost topic gets into the checkpoint by an empty batch. Otherwise the
+        # next run would not know, nor notice if the topic is deleted before a record was read.
         if limits.least or _is_same_place(start, end):
             return start, ()
     return end, ranges
@@ -121,7 +121,7 @@ def ranges_between(
         ends, topic = end.positions.get(name, {}), state.topic_by_id(topic_id.bytes)
         begins = (end.first or {}).get(name, {})
         if not start.is_start:
-            known = _known(start, name, topic_id)
+            known = _read_until(start, name, topic_id)
             begins = {**begins, **known} if begins else known
         if topic is None:
             losses.report_deleted(state, name, topic_id, begins, ends)
@@ -139,7 +139,7 @@ def _report_deleted(
             losses.report_deleted(state, name, topic_id, known.positions.get(name, {}), ends)
 
 
-def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) -> None:
+def _check_final_end(state: StoreState, start: StreamOffset, final: StreamOffset) -> None:
     """DataLossError when an AvailableNow run can't reach its end, whatever failOnDataLoss is."""
     for name, topic_id in (final.ids or {}).items():
         if state.topic_by_id(topic_id.bytes) is None:
@@ -151,12 +151,12 @@ def _check_promise(state: StoreState, start: StreamOffset, final: StreamOffset) 
             )
 
 
-def _begins(
+def _batch_starts(
     coverage: Coverage, start: StreamOffset, new: Mapping[str, dict[int, int]]
 ) -> Positions:
     begins = {}
     for name, topic in coverage.topics.items():
-        known = _known(start, name, topic.topic_id)
+        known = _read_until(start, name, topic.topic_id)
         partitions = coverage.partitions[name]
         begins[name] = dict(zip(partitions, map(known.get, partitions, repeat(0)), strict=False))
         begins[name] |= new.get(name, {})
@@ -171,14 +171,14 @@ def _new_to_query(
     committed = {} if options.group is None else state.group_offsets(options.group)
     for name, topic in coverage.topics.items():
         group = committed.get(topic.id, {})
-        unread = group.keys() - _known(start, name, topic.topic_id).keys() if group else ()
+        unread = group.keys() - _read_until(start, name, topic.topic_id).keys() if group else ()
         new = {p: group[p] for p in unread if group[p] and p in coverage.partitions[name]}
         if new:
             found[name] = new
     return found
 
 
-def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int, int]:
+def _read_until(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int, int]:
     """Return how far one topic was read at an offset, also in partitions left out since."""
     left = offset.left.get(topic_id, {})
     if (offset.ids or {}).get(name) != topic_id:
@@ -187,7 +187,7 @@ def _known(offset: StreamOffset, name: str, topic_id: uuid.UUID) -> Mapping[int,
     return {**left, **known} if left else known
 
 
-def _left(
+def _left_out(
     state: StoreState, coverage: Coverage, start: StreamOffset, losses: Losses
 ) -> dict[uuid.UUID, dict[int, int]]:
     """Return the positions of partitions that the query has read and its options leave out now.
@@ -213,7 +213,7 @@ def _left(
     }
 
 
-def _ends(coverage: Coverage, begins: Positions, final: StreamOffset | None) -> Positions:
+def _batch_ends(coverage: Coverage, begins: Positions, final: StreamOffset | None) -> Positions:
     ends = coverage.ends()
     if final is None:
         return ends

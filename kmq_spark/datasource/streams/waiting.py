@@ -15,7 +15,7 @@ from kmq_storage.log.spread import Spread
 if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers
 
-#: The multiple of a batch, by the estimates, that is looked at beforehand.
+#: The index is read for so many times what, by the estimates, a batch has room for.
 _AHEAD = 2.0
 
 

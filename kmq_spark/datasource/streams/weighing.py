@@ -1,4 +1,4 @@
-"""How far a number of bytes reaches in many partitions at once: arithmetic over their index."""
+"""Finds how far a number of bytes reaches in many partitions at once, by their index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Weighed:
     starts: Numbers
     lows: Numbers
     highs: Numbers
-    #: What all rows before each weigh, and the total; a row that is cut counts in proportion.
+    #: The weight of all rows before each, and the total; a row that is cut counts in proportion.
     sums: Numbers
     #: Of each range, its first row and the one behind its last.
     first: Numbers
@@ -48,7 +48,7 @@ class Weighed:
 
     @property
     def total(self) -> int:
-        """What all of it weighs."""
+        """The weight of all rows."""
         return int(self.sums[-1])
 
     def firsts(self) -> Numbers:

@@ -346,7 +346,7 @@ def test_a_topic_that_a_row_names_and_that_is_not_there_is_told_with_the_column(
     with pytest.raises(NotFoundError, match=r"Column 'topic' names it .*did you mean 'orders'"):
         _task(shop, rows, topic=None)
     no_text = pa.array([b"\xff"]).view(pa.string())
-    with pytest.raises(InvalidRequestError, match=r"column 'topic' holds .* no text"):
+    with pytest.raises(InvalidRequestError, match=r"column 'topic' holds .* isn't UTF-8"):
         _task(shop, _rows([b"x"], topic=no_text), topic=None)
 
 
