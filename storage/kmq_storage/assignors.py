@@ -11,16 +11,16 @@ from itertools import chain
 
 #: A partition by its topic's name and its number.
 Spot = tuple[str, int]
-#: The members in order, each by its epoch, with the topics that it reads.
+#: The members' epochs in order, with the topics that each member reads.
 Readers = Mapping[int, frozenset[str]]
-#: The partitions that are to be shared, by topic.
+#: The partitions to assign, by topic.
 Shared = Mapping[str, Sequence[int]]
 Assignment = dict[Spot, int]
 Assignor = Callable[[Readers, Shared, Mapping[Spot, int]], Assignment]
 
 
 def assign_range(readers: Readers, shared: Shared, before: Mapping[Spot, int]) -> Assignment:
-    """Runs of neighbours: each topic is cut into as many as it has readers, longer ones first."""
+    """Assign ranges: each topic is cut into one range per reader, the longer ones first."""
     found: Assignment = {}
     for topic, numbers in shared.items():
         own = [epoch for epoch, topics in readers.items() if topic in topics]
@@ -34,7 +34,7 @@ def assign_range(readers: Readers, shared: Shared, before: Mapping[Spot, int]) -
 
 
 def assign_round_robin(readers: Readers, shared: Shared, before: Mapping[Spot, int]) -> Assignment:
-    """One partition after the other to the members in turn; who doesn't read it is passed over."""
+    """Assign partitions to the members in turn; a member that does not read a topic is skipped."""
     found: Assignment = {}
     order, turn = list(readers), 0
     for topic, number in _spots(readers, shared):
@@ -46,9 +46,9 @@ def assign_round_robin(readers: Readers, shared: Shared, before: Mapping[Spot, i
 
 
 def assign_sticky(readers: Readers, shared: Shared, before: Mapping[Spot, int]) -> Assignment:
-    """As even as can be, and as much as can be stays where it was.
+    """Assign evenly, and keep as many partitions as possible where they were.
 
-    No partition could go to a reader of its topic that has two fewer than the one that has it.
+    In the result, no reader of a partition's topic has two partitions fewer than its owner.
     """
     loads = _Loads(readers)
     homeless: list[Spot] = []
@@ -58,7 +58,7 @@ def assign_sticky(readers: Readers, shared: Shared, before: Mapping[Spot, int]) 
             loads.put(spot, epoch)
         else:
             homeless.append(spot)
-    # Those that few can read come first: the others can still even it out.
+    # Partitions with few readers come first, so that the others can even out the loads.
     homeless.sort(key=lambda spot: loads.choice(spot[0]))
     for spot in homeless:
         loads.put(spot, loads.least(spot[0]))
@@ -68,18 +68,18 @@ def assign_sticky(readers: Readers, shared: Shared, before: Mapping[Spot, int]) 
 
 
 class _Loads:
-    """Who has which partitions so far."""
+    """The partitions of each member so far."""
 
     def __init__(self, readers: Readers) -> None:
         self.placed: Assignment = {}
-        #: Per member and topic, in the order in which they came.
+        #: Per member and topic, in the order of assignment.
         self._spots: dict[int, dict[str, dict[Spot, None]]] = {epoch: {} for epoch in readers}
         self._counts = dict.fromkeys(readers, 0)
         topics = set().union(*readers.values())
         self._readers = {t: [e for e, wanted in readers.items() if t in wanted] for t in topics}
 
     def put(self, spot: Spot, epoch: int) -> None:
-        """A partition is this member's now."""
+        """Assign a partition to a member."""
         former = self.placed.get(spot)
         if former is not None:
             self._counts[former] -= 1
@@ -89,15 +89,15 @@ class _Loads:
         self._spots[epoch].setdefault(spot[0], {})[spot] = None
 
     def choice(self, topic: str) -> int:
-        """How many members read a topic."""
+        """The number of members that read a topic."""
         return len(self._readers[topic])
 
     def least(self, topic: str) -> int:
-        """The first of those readers of a topic that have the fewest."""
+        """The first reader of a topic among those with the fewest partitions."""
         return min(self._readers[topic], key=self._counts.__getitem__)
 
     def next_move(self) -> tuple[Spot, int] | None:
-        """A partition of one who has many, and who should have it; None when all is even."""
+        """A partition to move, and the member that should get it; None when all is even."""
         for epoch in sorted(self._counts, key=self._counts.__getitem__, reverse=True):
             for topic, spots in self._spots[epoch].items():
                 if spots and self._counts[epoch] - self._counts[self.least(topic)] > 1:
@@ -106,7 +106,7 @@ class _Loads:
 
 
 def _spots(readers: Readers, shared: Shared) -> Iterable[Spot]:
-    """The partitions that somebody reads, by topic and number."""
+    """The partitions with readers, sorted by topic and number."""
     read = frozenset().union(*readers.values())
     return [(topic, n) for topic in sorted(read & set(shared)) for n in sorted(shared[topic])]
 

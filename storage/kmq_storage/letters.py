@@ -1,8 +1,8 @@
-"""Where a dead letter came from, and where a record went that became one: told by its properties.
+"""Finding where a dead letter came from, and where a record went that became one.
 
-A dead letter stands in its queue's own log, in the commit of the answer that made it one; so does
-a record that was moved back, in the commit that finished the letter. Which of several belong
-together the properties tell that a letter has besides its own.
+A dead letter is in the own log of its queue, in the same commit as the answer that made it one. A
+record that was moved back is in the same commit as the answer that finished the dead letter.
+Properties of the dead letter tell which of several records belong together.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ _ROWS = 1024
 
 @dataclass(frozen=True, slots=True)
 class _Letter:
-    """A record of a queue's own log that has such properties."""
+    """A record of a queue's own log with the properties of a dead letter."""
 
-    #: The queue that it stands in.
+    #: The queue that has the record.
     queue: str
     offset: int
-    #: Without their prefix.
+    #: The properties, without their prefix.
     facts: Mapping[str, Any]
 
     @property
     def origin(self) -> tuple[Any, ...]:
-        """The queue whose letter it is, and where the record stood; the topic may have none."""
+        """The queue, topic, partition and offset of the original record; the topic may be None."""
         return tuple(self.facts.get(name) for name in ("queue", "topic", "partition", "offset"))
 
     @property
     def is_back(self) -> bool:
-        """Whether it was moved back to the queue it came from, the last time or the first."""
+        """Whether it was moved back to the queue it came from, at the last time or the first."""
         return self.queue in (self.facts["queue"], self.facts.get("home"))
 
 
 class Letters:
-    """The letters that stand in the same commit as what happened to one record."""
+    """Finds dead letters in the commits of one record's events."""
 
     def __init__(self, log: CommitLog, place: RecordAddress) -> None:
         self._log = log
         self._place = place
         self._reader = ChunkReader(log.files)
-        #: The record itself, where its commit was told and it is one.
+        #: The record itself, if it is a dead letter and its commit was traced.
         self._own: _Letter | None = None
 
     def came_from(self, sent: RecordsEntry, commit: Commit) -> Mapping[str, Any]:
-        """Of a record that was sent in this commit: of what it is the letter, or was one."""
+        """The origin of a record that was sent in this commit as a dead letter or moved back."""
         answers = [e for e in commit.entries if isinstance(e, AnswerEntry)]
         offset = self._place[2]
         if not answers or self._queue(sent.topic_id) is None:
@@ -80,7 +80,7 @@ class Letters:
         return {}
 
     def went_to(self, queue: str, answer: AnswerEntry, commit: Commit) -> Mapping[str, Any]:
-        """Of a record that was answered in this commit: which letter it is now, or was moved to."""
+        """The destination of a record that was answered in this commit and moved."""
         entries = (each for each in commit.entries if isinstance(each, RecordsEntry))
         moved = [each for each in entries if self._queue(each.topic_id)]
         if not moved or answer.answer not in (ACK, DEAD, EXHAUSTED):
@@ -95,13 +95,13 @@ class Letters:
         return {}
 
     def _origin_back(self) -> tuple[Any, ...] | None:
-        """What a letter that is moved back says of itself; None for what is no letter."""
+        """The origin of a dead letter that is moved back; None for another record."""
         topic_id, partition, offset = self._place
         own = self._own or next(self._scan(topic_id, partition, offset, offset + 1), None)
         return None if own is None else own.origin
 
     def _named(self) -> tuple[str | None, int, int]:
-        """The place of the record as properties have it: a queue's own log has no name there."""
+        """The record's address as in properties, where a queue's own log has no topic name."""
         topic_id, *rest = self._place
         topic = self._log.state.topic_by_id(topic_id)
         name = None if topic is None or queue_of_log(topic.name) is not None else topic.name

@@ -1,7 +1,7 @@
-"""What a repair cut out of the topics of a queue: told once, and gone on behind.
+"""Gaps of a repair in the topics of a queue: reported once, and then passed.
 
-Nobody seeks in a queue. So who meets a recorded gap finishes it for all receivers, whole, and is
-told by a DataLossError; the next call goes on.
+A receiver can't seek in a queue. So the receiver that meets a gap finishes all its records for all
+receivers, and gets a DataLossError. The next call goes on behind the gap.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.scan import scan
 from kmq_storage.names import queue_of_log
 
-#: Dropped records that are finished in one commit.
+#: How many offsets are searched for the next record behind dropped ones.
 _LOOKED_AT = 100_000
-#: Runs of records that one commit finishes.
+#: The most runs of records that one commit finishes.
 _RUNS = 10_000
 _LOGGER = logging.getLogger(__name__)
 
 
 def gaps_of(log: CommitLog, key: Key, start: int, end: int) -> list[Gap]:
-    """The recorded gaps of a partition that [start, end) meets; none of a topic that is gone."""
+    """The gaps of a partition that overlap [start, end); empty for a deleted topic."""
     topic = log.state.topic_by_id(key[0])
     return [] if topic is None else topic.index(key[1]).gaps_between(start, end)
 
@@ -38,30 +38,31 @@ def gaps_of(log: CommitLog, key: Key, start: int, end: int) -> list[Gap]:
 def finish_missing(
     log: CommitLog, reader: ChunkReader, queue: Queue, missing: Sequence[Run]
 ) -> DataLossError | None:
-    """Finish records that somebody holds and that are not there, and the gaps they stood in, whole.
+    """Finish delivered records that do not exist any more, together with the gaps around them.
 
-    The error to raise where there is a gap; None where compaction dropped them, and then what it
-    dropped behind them is finished, too: else each would be handed out to be found missing.
+    Returns the error to raise if there is a gap. Otherwise compaction dropped the records, and the
+    result is None. Dropped records behind them are then finished, too, so that they are not
+    delivered one by one only to be found missing.
     """
-    with suppress(LeaseExpiredError):  # whoever gets them next finishes them
+    with suppress(LeaseExpiredError):  # the next receiver will finish them
         log.commit([Unit((answer(log, queue, ACK, missing),))])
     log.refresh()
     gaps = _gaps_met(log, missing)
     for key, gap in gaps:
         finish_free(log, queue, key, gap)
     for key, end in {} if gaps else {run[:2]: run.first + run.rows for run in missing}.items():
-        if not queue.looks(key):  # who looks at records finds only those that are there
+        if not queue.looks(key):  # looking at records finds only existing ones
             _finish_unseen(log, queue, key, end, _next_there(log, reader, key, end))
     return loss_of(log, queue, gaps) if gaps else None
 
 
 def _next_there(log: CommitLog, reader: ChunkReader, key: Key, start: int) -> int:
-    """The offset of the first record from one on, as far as is looked; itself where none is."""
+    """The offset of the first existing record from `start` on; `start` if none is found."""
     topic = log.state.topic_by_id(key[0])
     if topic is None:
         return start
     end, found = min(topic.partition(key[1]).end, start + _LOOKED_AT), start
-    with suppress(KmqError):  # damaged or moved: its receiver is told
+    with suppress(KmqError):  # damaged or moved: the receiver of the record gets the error
         spans = [each for each in topic.index(key[1]).outside_gaps(start, end) if each[0] == start]
         for part in scan(log, reader, topic, key[1], spans[0], batch_rows=1) if spans else ():
             found = int(part.offsets()[0]) if part.rows else part.end
@@ -71,7 +72,7 @@ def _next_there(log: CommitLog, reader: ChunkReader, key: Key, start: int) -> in
 
 
 def loss_met(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> DataLossError | None:
-    """The error that tells of all gaps that records which are not there stood in; None if none."""
+    """The error for all gaps that missing records are in; None if there are none."""
     gaps = _gaps_met(log, missing)
     return loss_of(log, queue, gaps) if gaps else None
 
@@ -85,38 +86,35 @@ def _gaps_met(log: CommitLog, runs: Sequence[Run]) -> list[tuple[Key, Gap]]:
 
 
 def _finish_unseen(log: CommitLog, queue: Queue, key: Key, start: int, end: int) -> None:
-    """Have the records of a range that nobody had yet handed out to nobody."""
+    """Finish the records of a range that were not delivered yet."""
     first = max(queue.looked_up_to(key), start)
     if first < end:
         rest = Run(*key, first, end - first, queue.unnumbered(key[0]))
-        with suppress(ConflictError):  # somebody has some of them, and will be told
+        with suppress(ConflictError):  # receivers have some of them, and will get the error
             log.commit([Unit((answer(log, queue, RECALL, [rest]),))])
 
 
 def finish_free(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> None:
-    """Have the records of a gap that nobody holds handed out to nobody, also if they were before.
+    """Finish the unlocked records of a gap, whether or not they were delivered before.
 
-    Who holds one will be told.
+    The receivers of locked ones will get the error themselves.
     """
     queue = log.state.queues.by_id(queue.id) or queue
     runs = queue.free_in(key, gap.start, gap.end, log.now_us())
     for first in range(0, len(runs), _RUNS):
         some = runs[first : first + _RUNS]
-        with suppress(ConflictError):  # somebody has some of them by now
+        with suppress(ConflictError):  # a receiver got some of them meanwhile
             log.commit([Unit((answer(log, queue, RECALL, some),))])
     seen = queue.looked_up_to(key)
     if queue.settings.order == "key" and gap.start <= seen < gap.end:
         unbound = queue.unbound.get(key[0], 0)
-        with suppress(ConflictError):  # somebody else looked
+        with suppress(ConflictError):  # another receiver looked
             log.commit([Unit((LookEntry(queue.id, *key, seen, gap.end, (), (), unbound),))])
     log.refresh()
 
 
 def loss_of(log: CommitLog, queue: Queue, gaps: Sequence[tuple[Key, Gap]]) -> DataLossError:
-    """The error that tells a receiver of gaps; a warning says so, too, should it be overlooked.
-
-    Its context has the first one.
-    """
+    """The error for gaps, with the first gap in its context; it is also logged as a warning."""
     told = [
         f"{_name(log, key)}-{key[1]}: offsets {gap.start} to {gap.end - 1} were lost ({gap.reason})"
         for key, gap in gaps

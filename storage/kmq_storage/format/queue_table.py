@@ -1,7 +1,7 @@
-"""Queues and their rows: names in the order of their bytes, and which rows each of them has.
+"""Tables of queues and their rows, with the names sorted by their bytes.
 
-Rows are numbers of anything that stands in the order of queues: a queue has those between its
-start and the next one's. A queue costs its name and ten bytes.
+Rows are numbers of things that are sorted by queue. A queue has the rows from its start up to the
+next queue's start. It costs the bytes of its name and ten more.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from kmq_storage.format.row_order import Order
 
 
-#: When a table has less than this many times as many names as are looked up, hashing all pays.
+#: When a table has less than this many times the names to look up, hashing all of it pays.
 _HASHED_SHARE = 16
-#: One in so many names of a table is kept as an object, to look one up.
+#: One in this many names is kept as a Python object, for lookups.
 _MARKED = 32
 
 
 class _Named:
-    """The names of some queues, ascending and each once."""
+    """Ascending, distinct names of queues."""
 
     def __init__(self, names: pa.Array) -> None:
         self.names = names
@@ -41,7 +41,7 @@ class _Named:
         return len(self.names)
 
     def places_of(self, names: pa.Array) -> Numbers:
-        """Where each of many names stands here, -1 where it does not."""
+        """The index of each name here, or -1."""
         if len(names) * _HASHED_SHARE > len(self):
             found = pc.index_in(names, value_set=self.names)
             return numbers_of(found.fill_null(scalar(-1, found.type))).astype(np.int64)
@@ -53,76 +53,76 @@ class _Named:
         return first + at if at < len(near) and near[at] == name else -1
 
     def _first_from(self, name: bytes) -> int:
-        """The place of the first name that is not below this one."""
+        """The index of the first name that is equal to or above this one."""
         first, near = self._near(name)
         return first + bisect_left(near, name)
 
     def _near(self, name: bytes) -> tuple[int, list[bytes]]:
-        """Names among which this one stands if it is here, and the place of the first of them."""
+        """The index of a name near this one, and the names from there on that may include it."""
         first = max(bisect_right(self._marks, name) - 1, 0) * _MARKED
         return first, self.names.slice(first, _MARKED).to_pylist()
 
     @cached_property
     def _marks(self) -> list[bytes]:
-        """Some of the names, as objects: to find one takes no look at a dozen through Arrow."""
+        """Some of the names as Python objects, so that a lookup reads few names through Arrow."""
         places = np.arange(0, len(self), _MARKED)
         marks: list[bytes] = self.names.take(number_column(places)).to_pylist()
         return marks
 
 
 class QueueTable(_Named):
-    """The names of some queues, and where the rows of each begin."""
+    """Names of queues, and where the rows of each begin."""
 
     def __init__(self, names: pa.Array, starts: npt.NDArray[np.integer[Any]]) -> None:
         super().__init__(names)
-        #: One more than names: where the rows of the last queue end, too.
+        #: The first row of each queue, and the row behind the last queue.
         self.starts = starts
 
     @property
     def rows(self) -> int:
-        """The rows of all queues."""
+        """The number of rows of all queues."""
         return int(self.starts[-1] - self.starts[0])
 
     @property
     def rows_end(self) -> int:
-        """The row behind those of the last queue."""
+        """The row behind the last queue."""
         return int(self.starts[-1])
 
     def rows_of(self, name: bytes) -> tuple[int, int]:
-        """The first row of a queue, and the one behind its last; the same where it has none."""
+        """The first row of a queue, and the row behind its last; equal if it has none."""
         at = self._place_of(name)
         return (0, 0) if at < 0 else (int(self.starts[at]), int(self.starts[at + 1]))
 
     def row_from(self, name: bytes) -> int:
-        """The first row of the first queue whose name is not below this one."""
+        """The first row of the first queue whose name is equal to or above this one."""
         return int(self.starts[self._first_from(name)])
 
     def between(self, first: int, behind: int) -> QueueTable:
-        """The queues whose rows lie in [first, behind), which begins and ends with a queue."""
+        """The queues with rows in [first, behind), which must not cut a queue."""
         low, high = self.starts.searchsorted((first, behind)).tolist()
         low, high = min(low, len(self)), min(high, len(self))
         return QueueTable(self.names.slice(low, high - low), self.starts[low : high + 1])
 
     def names_between(self, first: int, behind: int) -> pa.Array:
-        """The name of the queue of each row in [first, behind)."""
+        """The queue's name for each row in [first, behind)."""
         low = int(self.starts.searchsorted(first, "right")) - 1
         bounds = self.starts[low : int(self.starts.searchsorted(behind)) + 1].clip(first, behind)
         places = np.repeat(np.arange(low, low + len(bounds) - 1), np.diff(bounds))
         return self.names.take(number_column(places))
 
     def moved(self, rows: int) -> QueueTable:
-        """The same queues, whose rows begin elsewhere."""
+        """The same queues, with rows that begin at another number."""
         return QueueTable(self.names, self.starts - self.starts[0] + np.int64(rows))
 
     def only(self, kept: Mask) -> QueueTable:
-        """The queues with some of the rows, which are given in order; rows count from 0 on."""
+        """The queues with only the rows of a mask, numbered from 0."""
         behind = np.concatenate([[0], np.cumsum(kept)])[self.starts - self.starts[0]]
         named = np.flatnonzero(np.diff(behind))
         starts = behind[np.concatenate([named, [len(behind) - 1]])]
         return QueueTable(self.names.take(number_column(named)), starts)
 
     def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
-        """The first row of each of many queues, and the one behind; the same where it has none."""
+        """The first row of each queue, and the row behind its last; equal if it has none."""
         places = self.places_of(names)
         known = places >= 0
         nowhere = np.int64(0)
@@ -131,7 +131,7 @@ class QueueTable(_Named):
 
 
 class Beginnings(_Named):
-    """The names of queues that begin anew somewhere, and the index of the first message there."""
+    """Names of queues that begin anew somewhere, with the index of their first message there."""
 
     def __init__(self, names: pa.Array, indexes: Numbers) -> None:
         super().__init__(names)
@@ -139,16 +139,16 @@ class Beginnings(_Named):
 
     @classmethod
     def none(cls) -> Beginnings:
-        """No queue does."""
+        """The beginnings of no queue."""
         return cls(pa.nulls(0, pa.binary()), np.zeros(0, np.int64))
 
     def of(self, name: bytes) -> int | None:
-        """The index at which a queue begins anew; None when it goes on."""
+        """The index at which a queue begins anew; None if it does not."""
         at = self._place_of(name)
         return None if at < 0 else int(self.indexes[at])
 
     def of_all(self, names: pa.Array) -> Numbers:
-        """The same of many queues; -1 where one goes on."""
+        """As `of`, for many queues; -1 for a queue that does not begin anew."""
         places = self.places_of(names)
         found = np.full(len(places), -1)
         found[places >= 0] = self.indexes[places[places >= 0]]
@@ -156,28 +156,28 @@ class Beginnings(_Named):
 
 
 def overlaid(before: Beginnings, later: Beginnings) -> Beginnings:
-    """Where queues begin that begin anew once, and some of them once more."""
+    """The beginnings of both, with the later one for queues in both."""
     names = grouped(pa.concat_arrays([before.names, later.names]))[0].names
     first, last = before.of_all(names), later.of_all(names)
     return Beginnings(names, np.where(last < 0, first, last))
 
 
 def beginnings_of_all(blocks: Sequence[Beginnings]) -> Beginnings:
-    """Blocks that follow each other as one."""
+    """Consecutive blocks joined into one."""
     none = Beginnings.none()
     names = pa.concat_arrays([none.names, *(each.names for each in blocks)])
     return Beginnings(names, np.concatenate([none.indexes, *(each.indexes for each in blocks)]))
 
 
 def first_from(names: pa.Array, name: bytes, low: int = 0) -> int:
-    """The place of the first of ascending names, from a place on, that is not below this one."""
+    """The index, at least `low`, of the first of ascending names that is not below `name`."""
     return bisect_left(range(len(names)), name, low, key=lambda at: names[at].as_py())
 
 
 def grouped(keys: pa.Array | pa.ChunkedArray) -> tuple[QueueTable, Order]:
-    """The queues of rows with these names, and the rows in the order of their queues.
+    """The queues of rows with these names, and the rows sorted by queue.
 
-    Rows of one queue stay in their order. `keys` has no nulls.
+    Rows of one queue stay in their order. `keys` must not have nulls.
     """
     if isinstance(keys, pa.Array):
         keys = pa.chunked_array([keys])
@@ -188,10 +188,10 @@ def grouped(keys: pa.Array | pa.ChunkedArray) -> tuple[QueueTable, Order]:
 
 
 def different(pieces: Sequence[pa.Array]) -> tuple[list[pa.Array], list[int]]:
-    """Pieces without those that are like one before them, and where each of all stands there.
+    """The distinct pieces, and the index of each piece among them.
 
-    Who puts to all queues in turn names them in one order again and again: to compare names that
-    stand side by side takes a fiftieth of what it takes to find each.
+    A producer that sends to all queues in turn repeats their names in the same order. Comparing
+    pieces takes a fiftieth of the time of looking each name up.
     """
     found: list[pa.Array] = []
     known: dict[tuple[int, pa.Scalar, pa.Scalar], int] = {}
@@ -208,7 +208,10 @@ def different(pieces: Sequence[pa.Array]) -> tuple[list[pa.Array], list[int]]:
 
 
 def merged(tables: Sequence[QueueTable]) -> tuple[QueueTable, Order]:
-    """One table of all queues, and the rows of all tables, one behind the other, in its order."""
+    """One table of all queues, and the rows of all tables in its order.
+
+    Rows of the tables are numbered through in sequence.
+    """
     names = pa.concat_arrays([table.names for table in tables]).dictionary_encode()
     counts = np.concatenate([np.diff(table.starts) for table in tables])
     return _ordered(names.dictionary, [np.repeat(numbers_of(names.indices), counts)], [0])
@@ -217,7 +220,7 @@ def merged(tables: Sequence[QueueTable]) -> tuple[QueueTable, Order]:
 def _ordered(
     names: pa.Array, pieces: Sequence[npt.NDArray[np.int32]], places: Sequence[int]
 ) -> tuple[QueueTable, Order]:
-    """A table of rows in pieces, of which each row has the number of its name."""
+    """The table for rows in pieces, which are given as numbers of names."""
     order = pc.sort_indices(names)
     ranks = np.empty(len(names), np.uint32)
     ranks[numbers_of(order)] = np.arange(len(names), dtype=np.uint32)

@@ -1,9 +1,9 @@
-"""The words of a slip, which prove themselves: each tells a round of the slip, and a number.
+"""The words of a slip, each of which has a round of the slip, a number, and check bits.
 
-The low 40 bits of a word are its value, the round times 2048 plus the number. The 24 bits above
-them are what this value gives at this place of this slip, and nowhere else: so a word that was
-changed, moved, or is of another slip is found, and so are zeros. A value that differs in one byte,
-or stands at another place of the slip, never has the same check bits.
+The low 40 bits of a word are its value, the round times 2048 plus the number. The upper 24 bits are
+check bits, which depend on the value, the place and the slip. So a word that was changed, moved or
+taken from another slip is detected, and so are zeros. A value that differs in one byte, or is at
+another place of the slip, never has the same check bits.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import numpy as np
 
 from kmq_storage.arrays import Array
 
-#: Records of a round, and how often several of them may be noted together. Word 0 says whether
-#: somebody took over, then come the places of the records, then the groups: 16 KiB.
+#: The most records of a round, and how often several of them can be noted together. Word 0 marks a
+#: takeover. Then come the places of the records, and then the groups. All take 16 KiB.
 PLACES, GROUPS = 1983, 64
 WORDS = 1 + PLACES + GROUPS
-#: Rounds of a slip are below that; 0 is that of a word which nobody set.
+#: All rounds of a slip are below this; 0 is the round of a word that was never set.
 ROUNDS = 1 << 29
 NUMBER_BITS = 11
 _VALUE_BITS = 40
@@ -27,35 +27,35 @@ _VALUE = np.uint64((1 << _VALUE_BITS) - 1)
 _SHIFT = np.uint64(_VALUE_BITS)
 _MIX = 0x9E3779B97F4A7C15
 _WORD = (1 << 64) - 1
-#: What versions without check bits noted: the round, times 256, plus the number.
+#: In words of versions without check bits: the round, times 256, plus the number.
 _PLAIN_BITS = 8
 
 
 class Notes(NamedTuple):
-    """Which places of a round are noted as done, and of which nobody can tell any more."""
+    """The places of a round that are noted as done, and those with damaged notes."""
 
     done: set[int]
     unproven: set[int]
 
 
 class SlipWords:
-    """What proves the words of one slip; places are counted from 0."""
+    """Makes and verifies the words of one slip; places are counted from 0."""
 
     def __init__(self, slip_id: bytes) -> None:
         seed = np.frombuffer(slip_id, "<u8", 1).astype(np.uint64)
-        #: What each word mixes in: the check bits of a sum are those of its parts, added.
+        #: The part of the check bits that depends on slip and place; it is added to the value's.
         self._mixed = (seed + (np.arange(WORDS, dtype=np.uint64) << _SHIFT)) * np.uint64(_MIX)
         self._mixes: list[int] = self._mixed.tolist()
 
     def sealed(self, indexes: slice, number_of_round: int, n: int = 0) -> list[int]:
-        """The words at some indexes that tell a round and a number."""
+        """The words at some indexes for a round and a number."""
         value = np.array([number_of_round << NUMBER_BITS | n], np.uint64)
         checks = (self._mixed[indexes] + value * np.uint64(_MIX)) >> _SHIFT
         words: list[int] = (checks << _SHIFT | value).tolist()
         return words
 
     def sealed_at(self, indexes: Iterable[int], number_of_round: int, n: int = 0) -> list[int]:
-        """The same for a few indexes, one by one: a call of numpy takes longer."""
+        """As `sealed`, for a few indexes, for which numpy would take longer."""
         value = number_of_round << NUMBER_BITS | n
         mixed, mixes = value * _MIX, self._mixes
         return [
@@ -64,7 +64,7 @@ class SlipWords:
         ]
 
     def told(self, first: int, words: Sequence[int]) -> tuple[Array, Array]:
-        """Rounds and numbers of words from an index on; round -1 for what proves nothing."""
+        """Rounds and numbers of words from an index on; round -1 for a damaged word."""
         found = np.array(words, np.uint64)
         values = found & _VALUE
         mixed = self._mixed[first : first + len(found)] + values * np.uint64(_MIX)
@@ -73,9 +73,9 @@ class SlipWords:
         return np.where(proven, signed >> NUMBER_BITS, -1), signed & (1 << NUMBER_BITS) - 1
 
     def notes(self, number: int, places: Sequence[int], groups: Sequence[int]) -> Notes:
-        """What the words of places and groups say of a round.
+        """The notes of a round from the words of places and groups.
 
-        A group counts when its word has its round, and as many places have its number as it says.
+        A group counts only if its word has this round and the number of places in the group.
         """
         rounds, in_group = self.told(1, places)
         of_groups, sizes = self.told(1 + PLACES, groups)
@@ -92,7 +92,7 @@ class SlipWords:
 
 
 def plain_notes(number: int, places: Sequence[int], groups: Sequence[int]) -> Notes:
-    """The same of a slip of a version whose words proved nothing."""
+    """As `SlipWords.notes`, for a slip of a version without check bits."""
     done = set()
     for place, word in enumerate(places):
         group = word & (1 << _PLAIN_BITS) - 1

@@ -1,9 +1,9 @@
-"""A folder that keeps what was read of buckets, for every process of this host.
+"""A folder that caches parts of objects for all processes of this host.
 
-Only files with an id of their own in their name are kept here: staged batches, segments, pages.
-They never change, whatever becomes of the store; a commit's name may be used again by another.
-Each file proves itself by a checksum when it is used. Nothing here is ever missed: what can't be
-written, or was deleted by anybody at any moment, is fetched again.
+Only files with an own id in their name are cached: staged batches, segments and pages. They never
+change, whatever happens to the store, while the name of a commit may be used again. Each file has a
+checksum, which is verified when it is used. Files may fail to be written or be deleted at any time;
+they are then fetched again.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from kmq_storage.format.checksum import checksum
 from kmq_storage.objects.bucket import Fetched
 from kmq_storage.objects.mapping import brought_in, mapped_file
 
-#: Checksum of what follows, bytes of the whole object; then the part of it.
+#: The header of a file: a checksum, and the size of the whole object. The part follows.
 _HEADER = struct.Struct("<IxxxxQ")
-#: When there is no room, this share of the limit is made free.
+#: When there is no room, at least this share of the limit is freed.
 _SHARE = 0.05
-#: Whoever names a folder may have files there: all that is counted and deleted stands in this one.
+#: A subfolder of the user's folder, which may have other files. Only files in it are deleted.
 _OWN = "kmq-cache"
-#: How many bytes there are at most, by all who write here; its lock is held while they count.
+#: A file with an upper bound of the used bytes; its lock is held while a process updates it.
 _COUNT = "used"
 _USED = struct.Struct("<Q")
-#: Who counts has the lock for microseconds, or for the milliseconds that it takes to make room.
+#: The lock is held for microseconds, or for some milliseconds to make room.
 _TRIES, _PAUSE = 500, 0.001
 
 Part = tuple[str, int, int]
 
 
 class CacheFolder:
-    """Parts of objects as files; those used longest ago go first when there are too many bytes."""
+    """Parts of objects as files; the files used longest ago are deleted first."""
 
     def __init__(self, folder: Path, url: str, max_bytes: int) -> None:
         self._folder = folder / _OWN
@@ -49,12 +49,12 @@ class CacheFolder:
         self._max_bytes = max_bytes
 
     def get(self, part: Part) -> Fetched | None:
-        """A part that is here and whole."""
+        """A cached part, if it is valid; else None."""
         if not part[0].startswith(paths.ID_PREFIXES):
             return None
         path = self._path(part)
         try:
-            # What the disk can't read is zeros, which are no proof.
+            # Bytes that the disk can't read become zeros, which don't match the checksum.
             contents = brought_in(mapped_file(str(path)))
             os.utime(path)
         except OSError:
@@ -69,7 +69,7 @@ class CacheFolder:
         return None
 
     def put(self, part: Part, fetched: Fetched) -> None:
-        """Keep a part, if there is room on the disk."""
+        """Add a part, if there is room on the disk."""
         size = _HEADER.size + fetched.data.size
         if not part[0].startswith(paths.ID_PREFIXES) or size > self._max_bytes:
             return
@@ -77,7 +77,7 @@ class CacheFolder:
             self._write(self._path(part), fetched, size)
 
     def _write(self, path: Path, fetched: Fetched, size: int) -> None:
-        """Whole or not at all: others read meanwhile."""
+        """Write a file atomically, since other processes read meanwhile."""
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle, name = self._begin(path.parent, size)
         try:
@@ -90,9 +90,9 @@ class CacheFolder:
             raise
 
     def _begin(self, folder: Path, size: int) -> tuple[int, str]:
-        """A file that has its size but not its contents, for which room was made if need be.
+        """Create an empty file of the full size, after making room if needed.
 
-        All who write here count in one file, one at a time: so no number of them is too much.
+        All processes count in one file, one at a time, so together they keep to the limit.
         """
         count = os.open(self._folder / _COUNT, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -101,7 +101,7 @@ class CacheFolder:
             used = _USED.unpack(known)[0] if len(known) == _USED.size else self._max_bytes
             if used + size > self._max_bytes:
                 used = self._make_room(size)
-            # First: who is killed in between has counted too much, never too little.
+            # Counted first: a process that is killed then has counted too much, never too little.
             os.pwrite(count, _USED.pack(used + size), 0)
             return _of_size(folder, size)
         finally:
@@ -113,7 +113,7 @@ class CacheFolder:
         return self._folder / key[:2] / key[2:]
 
     def _make_room(self, size: int) -> int:
-        """Delete what was used longest ago, until so much fits in again; how much is left."""
+        """Delete the files used longest ago until there is room; returns the bytes left."""
         found = sorted(self._files(), key=lambda each: each[1].st_mtime_ns)
         used = sum(stat.st_size for _, stat in found)
         enough = min((1 - _SHARE) * self._max_bytes, self._max_bytes - size)

@@ -1,4 +1,4 @@
-"""What every client of a bucket must mind: names of options, secrets in messages, forks."""
+"""Rules for all clients of buckets: names of options, secrets in messages, and forks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 
-#: s3fs's names of what obstore calls otherwise.
+#: s3fs's names of options, and obstore's names for them.
 _S3FS_NAMES = {
     "key": "access_key_id",
     "secret": "secret_access_key",
@@ -18,29 +18,29 @@ _S3FS_NAMES = {
     "region_name": "region",
     "anon": "skip_signature",
 }
-#: Texts in options that may be shown; everything else is taken for a secret.
+#: Options whose values may be shown; all others count as secrets.
 _PUBLIC = ("endpoint", "region", "bucket", "account_name", "container", "url", "host")
 _SHORTEST_SECRET = 4
-#: Who asks, in a URL: of an endpoint, which may also come from the environment.
+#: The user info in a URL, for example of an endpoint from the environment.
 _USERINFO = re.compile(r"://[^\s/]*@")
-#: A signature may stand in it.
+#: The query of a URL, which may have a signature.
 _QUERY = re.compile(r"\?\S*")
-#: What a server answers may name who asked; its code says what is wrong.
+#: The start of a server's answer, which may name the user; only its code is shown.
 _ANSWER = re.compile(r"<\?xml|<Error")
 _CODE = re.compile(r"<Code>(\w{1,60})</Code>")
 
 
 def check_url(text: str) -> None:
-    """InvalidRequestError when a URL carries credentials: they would show wherever it does.
+    """InvalidRequestError when a URL has credentials, which would show wherever the URL does.
 
-    What stands before the "@" in Azure's `abfss://container@account...` is no secret.
+    The part before the "@" in Azure's `abfss://container@account...` is no secret.
     """
     scheme, _, rest = text.partition("://")
     host, _, path = rest.partition("/")
     if scheme in ("abfs", "abfss") and host.count("@") == 1 and ":" not in host:
         host = host.partition("@")[2]
     _, colon, port = host.partition(":")
-    # A secret may have a slash: then its "@" stands in what looks like the path.
+    # A secret may have a slash; its "@" is then in what looks like the path.
     is_secret = "@" in host or ("@" in path and colon and not port.isdecimal())
     if is_secret or "?" in rest or "#" in rest:
         raise InvalidRequestError(
@@ -50,13 +50,13 @@ def check_url(text: str) -> None:
 
 
 def without_userinfo(text: str) -> str:
-    """A URL, perhaps one that is none, without what stands before its last "@"."""
+    """A URL, which may be invalid, without the part before its last "@"."""
     scheme, colon, rest = text.partition(":")
     return f"{scheme}:***@{rest.rpartition('@')[2]}" if colon and "@" in rest else text
 
 
 def obstore_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options under obstore's names; s3fs's names are accepted too."""
+    """The options under obstore's names; s3fs's names are accepted, too."""
     found: dict[str, Any] = {}
     for name, value in options.items():
         if name in ("client_kwargs", "config") and isinstance(value, Mapping):
@@ -89,9 +89,9 @@ def check_process(url: str, opened_by: int) -> None:
 
 
 def without_secrets(text: str, secrets: frozenset[str]) -> str:
-    """A message of a client library: its first line, short, and without the secrets.
+    """A client library's message: its first line, shortened and without secrets.
 
-    Of what a server answered there is the code only.
+    Of a server's answer, only the code is kept.
     """
     line, code = _ANSWER.split(text.partition("\n")[0])[0], _CODE.search(text)
     line = _USERINFO.sub("://***@", line)

@@ -1,4 +1,4 @@
-"""A log file on a local disk: mapped for reading, written with pwritev."""
+"""A log file on a local disk, which is mapped for reading and written with pwritev."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kmq_storage.objects.mapping import mapped
 _STEP = 65_536
 _ZEROS = bytes(_STEP)
 _JOINED_BYTES = 16_384
-#: Readers look for the next frame behind the last one. What they look at is allocated, too: on a
-#: full tmpfs a look at a hole through the map kills the process.
+#: Readers look this many bytes behind the last frame for the next one. These bytes are allocated,
+#: too: on a full tmpfs, reading a hole through the map kills the process.
 _LOOKED_AT = 128
 
 
@@ -35,7 +35,7 @@ class MappedLogFile:
         self._contents = mapped(self._fd, self._size, path)
 
     def write_at(self, position: int, buffers: Sequence[Bytes], length: int) -> None:
-        """Write the buffers (`length` bytes) one after another; all of it or an OSError."""
+        """See `LogFile.write_at`."""
         self._check_there()
         end = position + length + _LOOKED_AT
         if end > self._allocated:
@@ -43,12 +43,12 @@ class MappedLogFile:
             upto = min(self._size, -(-end // step) * step)
             allocate(self._fd, position, upto - position)
             self._allocated = upto
-        if length <= _JOINED_BYTES:  # copying these costs less than a view of each
+        if length <= _JOINED_BYTES:  # copying these costs less than making a view of each
             buffers = [b"".join(buffers)]
         write_all(self._fd, position, buffers)
 
     def _check_there(self) -> None:
-        """FileNotFoundError when nobody will look for it here: it, or its store, is elsewhere."""
+        """FileNotFoundError when the file was removed or replaced, or its store was moved."""
         with suppress(FileNotFoundError):
             if os.stat(self._path).st_ino == self._inode:
                 return
@@ -56,25 +56,22 @@ class MappedLogFile:
         raise FileNotFoundError(errno.ENOENT, what, self._path)
 
     def clear_from(self, position: int) -> None:
-        """Overwrite whatever stands at and after the position with zeros."""
+        """See `LogFile.clear_from`."""
         for start in range(position, self._size, _STEP):
             zeros = _ZEROS[: self._size - start]
             if read_all(self._fd, start, len(zeros)) != zeros:
                 write_all(self._fd, start, [zeros])
 
     def sync(self) -> None:
-        """Return when everything written before the call is on disk."""
+        """See `LogFile.sync`."""
         os.fdatasync(self._fd)
 
     def read(self, position: int, length: int) -> bytes:
-        """These bytes, read without the map; zeros where the disk can't read them."""
+        """See `LogFile.read`; bytes that the disk can't read are zeros."""
         return read_or_zeros(self._fd, position, min(length, self._size - position))
 
     def has_data_from(self, position: int) -> bool:
-        """Whether anything but zeros stands at or after the position.
-
-        What was never allocated is not read, where the file system tells.
-        """
+        """See `LogFile.has_data_from`; holes of the file are skipped where the system tells."""
         while (start := self._written_from(position)) is not None:
             found = self.read(start, _STEP)
             if found != _ZEROS[: len(found)]:
@@ -91,7 +88,7 @@ class MappedLogFile:
             return None if error.errno == errno.ENXIO else position
 
     def contents(self) -> pa.Buffer:
-        """The whole file, mapped: later writes show up in the same buffer."""
+        """See `LogFile.contents`."""
         return self._contents
 
     def __del__(self) -> None:

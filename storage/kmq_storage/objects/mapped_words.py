@@ -1,7 +1,7 @@
 """Shared words in a mapped file.
 
-Stores go through a memoryview of 8-byte words: `struct.pack_into` clears the field first, and
-other processes see that.
+Words are stored through a memoryview of 8-byte words, which is atomic. `struct.pack_into` would
+clear the field first, and other processes would see that.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from kmq_storage.objects import futex
 from kmq_storage.objects.file_io import make_folder
 
 _WORD = 8
-#: As many as every version has; a read-only process needs no others.
+#: The number of words that every version has; a read-only process needs no others.
 _FIRST_WORDS = 8
 
 
 class MappedWords:
-    """A small file of 64-bit words, mapped shared."""
+    """A small file of 64-bit words, mapped as shared memory."""
 
     def __init__(self, path: str, count: int, *, read_only: bool) -> None:
         mapped = _map(path, count * _WORD, read_only=read_only)
         words = memoryview(mapped).cast("Q")
-        #: The word at an index, and setting it: the map's own methods, since all go through here.
+        #: Load and store a word. These are the map's own methods, as they are called very often.
         self.load: Callable[[int], int] = words.__getitem__
         self.store: Callable[[int, int], None] = words.__setitem__
         if len(words) < count:
@@ -35,24 +35,24 @@ class MappedWords:
         self._address = pa.py_buffer(mapped).address
 
     def _load_or_zero(self, index: int) -> int:
-        # A file that was cut, or of a version with fewer words, opened to read.
+        # A file that was cut, or of a version with fewer words, may be opened read-only.
         return self._words[index] if index < len(self._words) else 0
 
     def loaded(self, first: int, count: int) -> list[int]:
-        """Some words, each as `load` gives it; zeros for what the file has not."""
+        """See `SharedWords.loaded`."""
         found = self._words[first : first + count].tolist()
         return found + [0] * (count - len(found))
 
     def wake(self, index: int) -> None:
-        """Wake everybody who waits for this word to change."""
+        """See `SharedWords.wake`."""
         futex.wake(self._address + index * _WORD)
 
     def wake_one(self, index: int) -> None:
-        """Wake one of those who wait for this word to change."""
+        """See `SharedWords.wake_one`."""
         futex.wake(self._address + index * _WORD, 1)
 
     def wait(self, index: int, value: int, timeout: float) -> None:
-        """Sleep until the word differs from the value or the timeout (seconds) ends."""
+        """See `SharedWords.wait`."""
         futex.wait(self._address + index * _WORD, value, timeout)
 
 
@@ -78,10 +78,10 @@ def _map(path: str, size: int, *, read_only: bool) -> mmap.mmap:
 
 
 def _bring_in(fd: int, size: int, *, read_only: bool) -> None:
-    """Have the words in memory: looking through a map at what the disk can't read would kill.
+    """Read the words into memory, since reading a bad page through the map would kill the process.
 
-    Pages that can't be read begin anew, in the file that others have mapped; who may not write
-    gets a ValueError. No word is trusted that does not prove itself, and zeros don't.
+    Unreadable pages are overwritten with zeros in the shared file; a read-only process gets a
+    ValueError instead. This is safe, because zeros have wrong check bits and are never trusted.
     """
     for position in range(0, size, mmap.PAGESIZE):
         try:

@@ -1,4 +1,4 @@
-"""Which thread of this process has a lock, also when the call that took it was interrupted."""
+"""The thread of this process that holds a lock, even if the call that took it was interrupted."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from threading import Lock, get_ident
 
 
 class Owner:
-    """The thread that has a lock; zero is nobody."""
+    """The thread that holds a lock; zero stands for none."""
 
     __slots__ = ("_guard", "thread")
 
@@ -15,12 +15,12 @@ class Owner:
         self.thread = 0
 
     def try_become(self) -> bool:
-        """Have this thread be the owner if there is none."""
+        """Make this thread the owner, if there is none."""
         me = get_ident()
         with self._guard:
             if self.thread:
                 return False
-            self.thread = me  # who is interrupted from here on finds out that it has the lock
+            self.thread = me  # if it is interrupted from here on, the thread knows it has the lock
         return True
 
     def is_here(self) -> bool:

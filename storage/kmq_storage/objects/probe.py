@@ -1,8 +1,8 @@
-"""Finding out whether a bucket creates a name once, by racing for names.
+"""Probing whether a bucket creates names atomically, by races for names.
 
-A server that ignores the condition, or looks first and writes then, passes any test that asks
-one question after another. So writers race on several names, with small bodies and with the
-largest that a commit has, and what is stored is read back.
+A server that ignores the condition, or that checks first and then writes, passes any test with one
+request at a time. So writers race for several names, with small bodies and with the largest that a
+commit can have. Then the stored bodies are read back.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ _BODY_START = 16
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """Writers that create the same names with bodies of their own, at the same moments."""
+    """Writers that create the same names at the same moments, each with its own body."""
 
     names: int
     writers: int
     body_bytes: int
 
 
-#: What is raced at the creation of a store: some 60 requests and 33 MB.
+#: The races when a store is created: some 60 requests and 33 MB.
 RACES = (Race(6, 8, 256), Race(2, 4, limits.COMMIT_OBJECT_BYTES_MAX))
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What the races showed."""
+    """The result of the races."""
 
     #: Why several writers can't share the bucket; empty when they can.
     reason: str = ""
-    #: Whether the store answers conditional uploads at all.
+    #: Whether the bucket supports conditional uploads at all.
     conditional: bool = True
     races: tuple[Race, ...] = field(default=RACES)
 
 
 def probe(bucket: Bucket, environment: Environment, races: Sequence[Race]) -> Proof:
-    """Race for names in the bucket, and judge what came out."""
+    """Race for names in the bucket, and judge the results."""
     folder = f"{paths.PROBE_FOLDER}/{environment.new_uuid().hex}"
     verdicts = [
         _race(bucket, f"{folder}/{number}-{index}", race)
@@ -81,7 +81,7 @@ _UNANSWERED = "it does not answer uploads that are to create a name"
 
 
 def judge(outcomes: Sequence[Put], bodies: Sequence[bytes], stored: bytes | None) -> str:
-    """What is wrong with the answers to a race, seeing what is stored; empty when nothing is."""
+    """What is wrong with the outcomes of a race, given the stored body; empty if nothing is."""
     winners = [body for outcome, body in zip(outcomes, bodies, strict=True) if outcome is _WON]
     if len(winners) > 1:
         return f"{len(winners)} of {len(bodies)} writers that raced for a name were told they won"
