@@ -1,8 +1,8 @@
-"""Going on behind damaged commits of a bucket: gaps in a commit behind them, and a checkpoint.
+"""Going on behind damaged commits in a bucket: a commit with gaps, and a checkpoint behind it.
 
-Nobody can be kept from writing meanwhile, so what is given up stands in a commit like any other:
-its name is taken once, it follows the state it was planned on, and every handle applies it. See
-docs/design/repair.md.
+Other writers can't be stopped meanwhile. So what is given up is written in an ordinary commit: its
+name can be taken only once, it follows the state on which it was planned, and every handle applies
+it. See docs/design/repair.md.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from kmq_storage.log.lost_ranges import Behind, CutOut, Unnamed, lost_ranges, re
 from kmq_storage.log.state import StoreState
 from kmq_storage.objects.bucket_files import BucketFiles
 
-#: Gaps of one commit, which has a limit of 4 MiB; partitions of others wait in doubt.
+#: The most gaps of one commit, which is limited to 4 MiB; further partitions stay in doubt.
 _GAPS_MAX = 4096
 
 
 class BehindObjects:
-    """What a repair does about commits that can't be read; killed anywhere, another one goes on."""
+    """Repairs a log with unreadable commits; if it is killed, the next repair goes on."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class BehindObjects:
         self._create = create
 
     def go_on(self, unnamed: Unnamed) -> Behind:
-        """Cut out what was lost, and write a checkpoint that knows of no damage."""
+        """Cut out lost records, and write a checkpoint without damage."""
         began = self._files.now()
         follower = Follower(self._files, self._objects, self._environment)
         cut: list[CutOut] = []
@@ -63,7 +63,7 @@ class BehindObjects:
         return Behind((), cut)
 
     def _block_missing(self, state: StoreState) -> bool:
-        """Have nobody fill the place of a lost commit who does not know that it is lost."""
+        """Occupy the name of a lost commit, so that no writer uses it unknowingly."""
         names = [
             lsn for each in state.lost_commits for lsn in range(each.first_lsn, each.last_lsn + 1)
         ]

@@ -1,4 +1,4 @@
-"""Ends that damage leaves in doubt: a value is told with a warning, a read there is an error."""
+"""Partition ends that damage leaves in doubt: values come with a warning, and reads are errors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kmq_storage.log.topic_state import Topic
 
 
 def warn_of_doubtful_ends(state: StoreState, topics: Iterable[Topic], *, depth: int = 1) -> None:
-    """KmqWarning when what is told of these topics ends where the log can't be read any more.
+    """Issue a KmqWarning if the ends of these topics are in doubt because of damage.
 
-    It is said to come from the caller of the function that calls this, or from `depth` - 1 above.
+    It points to the caller of the function that calls this, or `depth` - 1 levels above.
     """
     names = [
         f"{topic.name}-{number}"

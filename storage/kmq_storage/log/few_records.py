@@ -1,7 +1,7 @@
-"""The newest records of a partition, where they are few and plain: read without Arrow.
+"""Reading a few of the newest, plain records of a partition without Arrow.
 
-A consumer that waits gets most records one by one, each soon after its commit. The way that is
-made for thousands of rows takes ten times as long then, most of it to fetch its code from memory.
+A waiting consumer gets most records one by one, just after their commits. The path for thousands of
+rows would then take ten times as long, mostly to load its code into the processor's caches.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class FewRecords:
 
     @property
     def rows(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return self.end - self.offset
 
     def offset_of(self, row: int) -> int:
-        """The offset of a row; where reading goes on for the row after the last."""
+        """The offset of a row; for the row after the last, the offset where reading goes on."""
         return self.offset + row
 
     def as_slice(self) -> Slice:
-        """The same as Arrow."""
+        """These records as a `Slice`."""
         schema = stored_schema(self.columns)
         batch = read_batch(pa.py_buffer(self.message), schema, self.topic or "a queue")
         return Slice(self.topic, self.partition, self.offset, batch, self.end)
@@ -59,7 +59,7 @@ Part: TypeAlias = Slice | FewRecords
 def few_records(
     reader: ChunkReader, topic: Topic, partition: int, start: int, end: int
 ) -> FewRecords | None:
-    """The records with offsets in [start, end); None where `scan` has to find them."""
+    """The records with offsets in [start, end); None when `scan` is needed to find them."""
     row = topic.index(partition).newest_row(start, end)
     if row is None or row.kind != LOG or row.length > _BYTES or row.rows != end - start:
         return None

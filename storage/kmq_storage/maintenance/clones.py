@@ -1,7 +1,7 @@
-"""What a store in a bucket keeps for its clones: the files that they read in its prefix.
+"""Records of clones in a bucket, which make a store keep the files that its clones read.
 
-A clone's record names them all, so that nothing of the clone has to be read to know them, and
-stays until the clone is gone: its place has no store any more, or another one.
+A clone's record names all these files, so nothing of the clone itself has to be read. The record
+stays until there is no store, or another one, in the clone's place.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FILE_ID = pa.field("file_id", pa.binary(16))
 
 @dataclass(frozen=True, slots=True)
 class CloneRecord:
-    """What one clone shares with the stores it came from."""
+    """The files that one clone shares with the stores it came from."""
 
     store_id: uuid.UUID
     #: Where the clone is, inside the same bucket.
@@ -52,7 +52,7 @@ def encode_clone(record: CloneRecord) -> tuple[str, pa.Buffer]:
 
 
 def decode_clone(contents: pa.Buffer, file: str) -> CloneRecord:
-    """The record in a file; CorruptionError when its bytes changed, or a newer kmq wrote it."""
+    """The record in a file; CorruptionError when it is damaged, or a newer kmq wrote it."""
     named = paths.try_clone(file)
     if named is None or digest_of(contents) != named[1]:
         raise CorruptionError(
@@ -72,14 +72,14 @@ def decode_clone(contents: pa.Buffer, file: str) -> CloneRecord:
 
 
 def clone_records(files: Files) -> Iterator[tuple[FoundFile, CloneRecord]]:
-    """What a store keeps for its clones."""
+    """All records of a store's clones."""
     for file in files.walk(paths.CLONE_FOLDER):
         if paths.try_clone(file.path) is not None:
             yield file, decode_clone(pa.py_buffer(files.read(file.path)), file.path)
 
 
 def shared_files(files: Files, store_id: uuid.UUID, folder: str) -> Iterator[FoundFile]:
-    """What a clone reads below a folder of other stores, by the records that these have of it."""
+    """The files of other stores that a clone reads, by the records that these stores have of it."""
     shared = _shared_ids(files, store_id)
     return (file for file in files.walk_shared(folder) if paths.try_file_id(file.path) in shared)
 
@@ -111,9 +111,9 @@ def kept_for_clones(
 
 
 def _is_gone(files: Files, record: CloneRecord) -> bool:
-    """Whether its place surely has no such clone; in doubt there is one."""
+    """Whether a clone certainly no longer exists; in doubt, it does."""
     if not isinstance(files, BucketFiles):
-        return False  # brought here from a bucket
+        return False  # this store was copied from a bucket
     place = files.beside(record.prefix)
     try:
         found = decode_identity(place.read(paths.STORE_FILE), place.url)

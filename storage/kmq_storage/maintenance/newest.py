@@ -1,9 +1,9 @@
-"""The newest offset of each key, in bounded memory, however many keys there are and how long.
+"""Finding the newest offset of each key in bounded memory, however many and long the keys are.
 
-Keys gather up to a number of bytes; of those of one key only the newest offset stays. What is too
-much even so goes to parts of a file by bits of the keys' hash, and each part is gone through in
-the same way by further bits. So memory follows neither the number of records of a key nor what
-the first of them looked like.
+Keys are gathered up to a number of bytes, and then reduced to the newest offset of each key. If
+that is still too much, keys are split into parts of a file by bits of their hash, and each part is
+processed in the same way, by further bits. So the memory does not depend on the number of keys, nor
+on the number of records of a key.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from kmq_storage.arrays import Numbers
 from kmq_storage.format.murmur2 import murmur2
 from kmq_storage.format.plain_columns import no_rows, number_column
 
-#: What is gone through: keys, none of them null, and their offsets.
+#: The input: keys, none of them null, and their offsets.
 KEYED = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
 
-#: Bytes of keys and offsets that gather beside at most as many that are the newest of their keys;
-#: grouping them takes a few times as much.
+#: How many bytes of keys and offsets are gathered, besides at most as many that were reduced
+#: before. Grouping them takes a few times as much memory.
 _GATHERED_BYTES = 8 * 1024 * 1024
-#: Up to 256 parts at a time.
+#: The most bits for one split, into up to 256 parts.
 _BITS_MAX = 8
 _HASH_BITS = 32
-#: Spreads hashes whose low bits are alike: those of keys that share a partition.
+#: Spreads hashes with equal low bits, which keys of one partition have.
 _SPREAD = np.uint32(0x9E3779B1)
 
 
 def keyed(keys: pa.Array | None, offsets: Numbers) -> pa.RecordBatch:
-    """The keys of records, without those that have none, and the offset of each."""
+    """Keys and offsets of records, without those that have no key."""
     if keys is None:
         return no_rows(KEYED)
     found = pa.RecordBatch.from_arrays([keys, number_column(offsets)], schema=KEYED)
@@ -43,30 +43,30 @@ def keyed(keys: pa.Array | None, offsets: Numbers) -> pa.RecordBatch:
 
 
 def newest_offsets(batches: Iterable[pa.RecordBatch], *, rows: int) -> Iterator[Numbers]:
-    """The newest offset of each key in batches of `KEYED`, some at a time, in no order.
+    """The newest offset of each key in batches of `KEYED`, in several arrays and in no order.
 
-    `rows` is about how many there are in all: it decides how many parts are begun with.
+    `rows` is about the number of all rows, which decides the number of parts.
     """
     return _Bucket(rows).newest(batches)
 
 
 class _Bucket:
-    """Keys of which the first bits of the hash are alike: all keys, in the beginning."""
+    """Keys whose hashes have equal first bits; in the beginning, all keys."""
 
     def __init__(self, rows: int, bits: int = 0) -> None:
-        #: How many rows come, and came.
+        #: The expected number of rows, and the number so far.
         self._rows = rows
         self._seen = 0
-        #: Bits of the hash that are alike.
+        #: How many first bits of the hashes are equal.
         self._bits = bits
         self._gathered: list[pa.RecordBatch] = []
         self._bytes = 0
-        #: How many bytes there may be: those of the newest of before, and as many new ones.
+        #: The most bytes to hold: those that were reduced before, and as many new ones.
         self._most = _GATHERED_BYTES
         self._parts: _Parts | None = None
 
     def newest(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Numbers]:
-        """The newest offset of each key that these have."""
+        """The newest offset of each key in these batches."""
         for batch in batches:
             if batch.num_rows:
                 self._add(batch)
@@ -81,7 +81,7 @@ class _Bucket:
     def _add(self, batch: pa.RecordBatch) -> None:
         self._seen += batch.num_rows
         self._bytes += batch.nbytes
-        # A copy: who holds on to a slice holds the file that it is mapped from.
+        # A copy, since a slice would keep its whole file mapped.
         self._gathered.append(pa.ipc.read_record_batch(batch.serialize(), KEYED))
         if self._bytes <= self._most:
             return
@@ -91,7 +91,7 @@ class _Bucket:
             self._put_into(self._parts)
 
     def _fold(self) -> None:
-        """Forget all but the newest of each key; begin with parts when that is too much still."""
+        """Keep only the newest offset of each key; split into parts if that is still too much."""
         kept = _folded(self._gathered)
         self._gathered, self._bytes = kept.to_batches(), kept.nbytes
         self._most = self._bytes + _GATHERED_BYTES
@@ -108,19 +108,19 @@ class _Bucket:
 
 
 class _Parts:
-    """Where keys go by the next bits of their hash: parts of a file that goes with its process."""
+    """Parts of keys by the next bits of their hashes, in a temporary file."""
 
     def __init__(self, alike: int, wanted: int) -> None:
         self._file = tempfile.TemporaryFile(prefix="kmq-compact-")  # noqa: SIM115 - see close
         count = min(max(wanted.bit_length(), 1), _BITS_MAX, _HASH_BITS - alike)
-        #: Bits of the hash that are alike in one part.
+        #: How many first bits of the hashes are equal within a part.
         self.bits = alike + count
-        #: What is in each part: where it stands, its bytes and its rows.
+        #: For each part, the position, length and rows of its pieces.
         self._pieces: dict[int, list[tuple[int, int, int]]] = {}
         self._mask = np.uint32((1 << count) - 1)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Each row into its part."""
+        """Write each row into its part."""
         for number, rows in self._sorted_out(batch):
             position = self._file.tell()
             length = self._file.write(rows.serialize())
@@ -137,7 +137,7 @@ class _Parts:
                 yield number, in_order.slice(low, high - low)
 
     def written(self) -> Iterator[tuple[Iterator[pa.RecordBatch], int]]:
-        """What is in each part, and how many rows it has; no more come."""
+        """The batches and the number of rows of each part; no rows may be added afterwards."""
         self._file.flush()
         for pieces in self._pieces.values():
             yield self._read(pieces), sum(rows for _, _, rows in pieces)
@@ -148,12 +148,12 @@ class _Parts:
             yield pa.ipc.read_record_batch(pa.py_buffer(message), KEYED)
 
     def close(self) -> None:
-        """Give back the file."""
+        """Close the file, which deletes it."""
         self._file.close()
 
 
 def _folded(batches: list[pa.RecordBatch]) -> pa.Table:
-    """Of each key the newest offset."""
+    """The newest offset of each key."""
     table = pa.Table.from_batches(batches, KEYED)
     newest = table.group_by("key", use_threads=False).aggregate([("offset", "max")])
     return newest.select(["key", "offset_max"]).rename_columns(KEYED.names)

@@ -1,4 +1,4 @@
-"""Pins: a long reader keeps the files of an LSN for a while, whatever maintenance does."""
+"""Pins, with which a long reader keeps the files of an LSN from being collected for a while."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmq_storage.objects.files import Files
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """What somebody keeps, and until when."""
+    """An LSN whose files are kept until a time."""
 
     lsn: int
     #: UTC microseconds by the store's clock.
@@ -28,14 +28,14 @@ def encode_pin(pin: Pin) -> bytes:
 
 
 def decode_pin(raw: bytes) -> Pin | None:
-    """The pin in a file; None when it is not as it was written."""
+    """The pin in a file; None when it is damaged."""
     members = decode_members(raw, ("lsn", "expires"))
     return None if members is None else Pin(**members)
 
 
 @contextmanager
 def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
-    """Keep what the state of an LSN refers to while the block runs, at most for some seconds."""
+    """Keep the files of the state at an LSN during the block, at most for some seconds."""
     pin_id = log.environment.new_uuid().bytes
     file = paths.pin_file(pin_id)
     with translated(log.files.url):
@@ -49,7 +49,7 @@ def pinned(log: CommitLog, lsn: int, seconds: float) -> Iterator[None]:
 
 
 def pinned_lsn(files: Files, now: int, expire: Callable[[str], None]) -> int | None:
-    """The lowest LSN that somebody keeps at this time (UTC us); tells of pins that are over."""
+    """The lowest pinned LSN at this time (UTC us); `expire` is called for expired pins."""
     lsns = []
     for file, pin in pins(files):
         if pin is not None and pin.expires < now:
@@ -60,7 +60,7 @@ def pinned_lsn(files: Files, now: int, expire: Callable[[str], None]) -> int | N
 
 
 def pins(files: Files) -> Iterator[tuple[str, Pin | None]]:
-    """Each file of a pin, and the pin; None for one that is not as it was written."""
+    """The file of each pin, and the pin; None for a damaged one."""
     for file in filter(paths.is_pin, (found.path for found in files.walk(paths.PIN_FOLDER))):
-        with suppress(FileNotFoundError):  # given back meanwhile
+        with suppress(FileNotFoundError):  # removed meanwhile
             yield file, decode_pin(files.read(file))

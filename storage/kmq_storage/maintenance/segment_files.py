@@ -1,4 +1,4 @@
-"""From records to the file of a segment, which nobody sees before a commit names it."""
+"""Writing the file of a segment, which no reader knows before a commit names it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def write_segment(
     *,
     check: Callable[[], None] = lambda: None,
 ) -> SegmentEntry:
-    """Write the file of a segment, on disk when this returns; nobody sees it before a commit.
+    """Write and sync the file of a segment; returns the entry for its commit.
 
-    `check` is asked before each piece: when it raises there is no file.
+    `check` is called before each piece; if it raises, there is no file.
     """
     topic, (base, end) = replaced.topic, replaced.span
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
@@ -53,7 +53,7 @@ def write_segment(
     with translated(files.url):
         files.stage(file, _checked(encoder.buffers(batches), check), sync=True)
     if topic.settings.keyed:
-        give_back()  # a run was sorted in memory
+        give_back()  # free the memory in which the run was sorted
     compacts = topic.settings.cleanup == "compact"
     waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
     return SegmentEntry(
@@ -86,7 +86,7 @@ def _checked(pieces: Iterable[Bytes], check: Callable[[], None]) -> Iterator[Byt
 def _encoded(
     file_id: bytes, replaced: Replacement, records: Records
 ) -> tuple[Iterator[SealedBatch], SegmentEncoder]:
-    """The record batches of a segment, and what makes bytes of them."""
+    """The record batches of a segment, and the encoder for them."""
     topic, (base, end) = replaced.topic, replaced.span
     schema = segment_schema(replaced.schema, topic.name, replaced.partition, base)
     settings = topic.settings
@@ -111,7 +111,7 @@ def _encoded(
 
 
 def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], int]:
-    """The records of a run in the order of their queues, and how many pieces they come in."""
+    """The records of a run, sorted by queue, and the number of their pieces."""
     if isinstance(records, SortedRecords):
         return records.pieces(), records.ranges
     rows, size = replaced.held
@@ -122,7 +122,7 @@ def _pieces(replaced: Replacement, records: Records) -> tuple[Iterator[Sorted], 
 
 
 class _Watched:
-    """Slices on their way into a segment, and whether a tombstone was among them."""
+    """Passes slices on, and notes whether there was a tombstone among them."""
 
     def __init__(self, slices: Iterable[Slice]) -> None:
         self._slices = slices
@@ -141,7 +141,7 @@ def tombstone_second(rows: Iterable[Row]) -> int:
 
 
 def _batches(slices: Iterable[Slice], replaced: Replacement) -> Iterator[SealedBatch]:
-    """Record batches of a useful size: neighbours that are small are put together."""
+    """Record batches of a useful size; small neighbours are joined."""
     rows, size = replaced.held
     per_row, before = size / max(rows, 1), 0
     gathered = _gathered(slices)
@@ -169,7 +169,10 @@ def _gathered(slices: Iterable[Slice]) -> Iterator[list[Slice]]:
 
 
 def _apart(parts: Sequence[Slice]) -> Iterator[Sequence[Slice]]:
-    """The same, but none over lost records: what no batch covers is told from what went by key."""
+    """Slices cut at lost records, which no batch may cover.
+
+    Readers can so tell lost records from those that compaction dropped.
+    """
     first = 0
     for at in range(1, len(parts)):
         if parts[at].offset > parts[at - 1].end:

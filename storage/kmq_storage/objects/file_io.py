@@ -17,19 +17,19 @@ from kmq_storage.objects.libc import LIBC
 #: IOV_MAX on Linux; more buffers than this go in several calls.
 _BUFFERS_PER_CALL = 1024
 _SYNC_FILE_RANGE_WRITE = 2
-#: Says a system that begins no write-back, or not now, and keeps the bytes for the sync.
+#: Errors of a system that does not begin write-back, or not now; the sync then writes the bytes.
 _NOT_BEGUN = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM, errno.ENOMEM)
 
 
 def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
-    """Write all buffers one after another at the position, however often the kernel stops short."""
+    """Write all buffers in sequence at the position, repeating partial writes."""
     views = [memoryview(buffer) for buffer in buffers if len(buffer)]
     while views:
         written = os.pwritev(fd, views[:_BUFFERS_PER_CALL], position)
         if written == 0:
             raise OSError(errno.EIO, "the file system wrote nothing")
         if written == sum(map(len, views)):
-            return  # as it nearly always is
+            return  # the usual case
         position += written
         while views and written >= len(views[0]):
             written -= len(views.pop(0))
@@ -38,7 +38,7 @@ def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
 
 
 def read_all(fd: int, position: int, length: int) -> bytes:
-    """These bytes, as far as the file has them, however often the kernel stops short."""
+    """Read bytes, as far as the file has them, repeating partial reads."""
     found = os.pread(fd, length, position)
     while len(found) < length and (
         more := os.pread(fd, length - len(found), position + len(found))
@@ -48,7 +48,7 @@ def read_all(fd: int, position: int, length: int) -> bytes:
 
 
 def read_or_zeros(fd: int, position: int, length: int) -> bytes:
-    """These bytes as `read_all` reads them; zeros where the disk can't read them."""
+    """As `read_all`, with zeros for bytes that the disk can't read."""
     try:
         return read_all(fd, position, length)
     except OSError as error:
@@ -58,9 +58,9 @@ def read_or_zeros(fd: int, position: int, length: int) -> bytes:
 
 
 def read_apart(fd: int, position: int, length: int) -> bytes:
-    """These bytes, read a page at a time; zeros where the disk can't read them.
+    """Read bytes page by page, with zeros for pages that the disk can't read.
 
-    The page cache has many neighbours as one, and gives out none when one of them can't be read.
+    The page cache holds many neighbouring pages as one, and returns none if one is unreadable.
     """
     if sys.platform == "linux":
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -78,22 +78,22 @@ def _read_or_zeros(fd: int, start: int, end: int) -> bytes:
 
 
 def allocate(fd: int, position: int, length: int) -> None:
-    """Take disk space ahead of a write: a full disk shows before a commit is half written."""
+    """Allocate disk space ahead of a write, so that a full disk can't leave half a commit."""
     if sys.platform != "linux":
         return
     try:
         os.posix_fallocate(fd, position, length)
     except OSError as error:
-        # A file system that can't reserve space (EOPNOTSUPP) still may write.
+        # A file system that can't reserve space (EOPNOTSUPP) may still write.
         if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             raise
 
 
 def begin_writeback(fd: int, position: int, length: int) -> None:
-    """Have the disk write these bytes while others are made: a sync finds less to wait for.
+    """Make the disk begin to write these bytes, so that a later sync has less to do.
 
-    What can't even be begun may be told here only: a file system may give up the bytes, and the
-    sync finds nothing to write. What fails later the sync tells.
+    An error at the begin must be raised here: the file system may drop the bytes, and the sync
+    would then find nothing to write. Later errors are reported by the sync.
     """
     if sys.platform != "linux":
         return
@@ -105,7 +105,7 @@ def begin_writeback(fd: int, position: int, length: int) -> None:
 
 
 def make_folder(folder: str) -> None:
-    """Make a folder and those above it, their names on disk: a synced file is lost without them."""
+    """Create a folder and its parents, and sync their names, without which files are lost."""
     if os.path.isdir(folder):
         return
     parent = os.path.dirname(folder)
@@ -118,10 +118,7 @@ def make_folder(folder: str) -> None:
 
 
 def sync_file_system(folder: str) -> None:
-    """Make durable what anybody has written to the file system of a folder.
-
-    For files of programs that sync nothing themselves.
-    """
+    """Sync the whole file system of a folder, for files of programs that sync nothing."""
     if sys.platform != "linux":
         os.sync()
         return
@@ -134,7 +131,7 @@ def sync_file_system(folder: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Make the names in a folder durable: a linked or renamed file is lost without it."""
+    """Make the names in a folder durable, without which a linked or renamed file is lost."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

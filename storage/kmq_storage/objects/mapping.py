@@ -3,8 +3,8 @@
 `mmap.mmap` keeps a duplicate of the descriptor as long as the map lives; a map lives as long as a
 record batch over it.
 
-Looking through a map at what the disk can't read kills the process. So bytes are brought into
-memory before they are looked at, by a call that can fail.
+Reading a bad page of the disk through a map kills the process. So bytes are brought into memory
+before they are used, by a call that can fail.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _munmap = LIBC.munmap
 _munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _FAILED = ctypes.c_void_p(-1).value
-#: `madvise` of Linux 5.14 and newer; on others nothing is brought in ahead.
+#: An advice of `madvise` in Linux 5.14 and newer; on others, nothing is brought in ahead.
 _POPULATE_READ = 22
-#: What it says of pages that can't be read, and of such that the machine's memory lost.
+#: Its errors for pages that the disk can't read, and for pages lost by faulty memory.
 _UNREADABLE = (14, 133)  # EFAULT, EHWPOISON
 _FIXED = 0x10
-#: What lives: by address, size and file.
+#: The living maps: size and file by address.
 _LIVING: dict[int, tuple[int, str]] = {}
 
 
 class _Mapping:
-    """Keeps a map until nobody needs it."""
+    """Keeps a map until it is no longer used."""
 
     def __init__(self, fd: int, size: int, path: str) -> None:
         self._size = 0
@@ -78,14 +78,14 @@ def mapped_file(path: str) -> pa.Buffer:
 
 
 def is_mapped(contents: pa.Buffer) -> bool:
-    """Whether these bytes stand in a map, and not in memory of the process."""
+    """Whether these bytes are in a map, and not in memory of the process."""
     return bool(_places(contents.address))
 
 
 def is_readable(contents: pa.Buffer) -> bool:
-    """Whether the disk can read these bytes of a map, which are in memory then."""
+    """Bring these bytes of a map into memory; returns whether the disk can read them."""
     first, length = _pages(contents)
-    if not length or not _madvise(first, length, _POPULATE_READ):  # this is hot
+    if not length or not _madvise(first, length, _POPULATE_READ):  # the hot path
         return True
     if _is_readable(first, length):
         return True
@@ -94,10 +94,10 @@ def is_readable(contents: pa.Buffer) -> bool:
 
 
 def brought_in(contents: pa.Buffer) -> pa.Buffer:
-    """These bytes of a file that never changes, which can be looked at now.
+    """Bring these bytes of an immutable file into memory, so that they can be read safely.
 
-    What the disk can't read is zeros, which no checksum takes for data, as long as the map lives.
-    What stands in a bucket stays as it is: it is fetched when it is looked at.
+    Bytes that the disk can't read become zeros as long as the map lives; their checksum is then
+    wrong. Bytes in a bucket stay as they are, and are fetched when they are used.
     """
     if isinstance(contents, pa.Buffer) and not is_readable(contents):
         _blank(*_pages(contents))
@@ -105,7 +105,7 @@ def brought_in(contents: pa.Buffer) -> pa.Buffer:
 
 
 def _pages(contents: pa.Buffer) -> tuple[int, int]:
-    """Where the pages begin that bytes stand in, and how long they are together."""
+    """The address of the first page that these bytes are in, and the length of all pages."""
     address, size = contents.address, contents.size
     first = address - address % mmap.PAGESIZE
     return first, -(-(address + size - first) // mmap.PAGESIZE) * mmap.PAGESIZE if size else 0
@@ -117,7 +117,7 @@ def _is_readable(first: int, length: int) -> bool:
 
 
 def _blank(first: int, length: int) -> None:
-    """Put zeros in place of pages that can't be read, and of no others."""
+    """Replace unreadable pages by zeros, and no others."""
     if _is_readable(first, length):
         return
     if length > mmap.PAGESIZE:
@@ -134,7 +134,7 @@ def _blank(first: int, length: int) -> None:
 
 
 def _read_apart(first: int, length: int) -> None:
-    """Have in memory what can be read beside what can't."""
+    """Bring readable pages beside unreadable ones into memory."""
     for position, path in _places(first):
         with suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -145,6 +145,6 @@ def _read_apart(first: int, length: int) -> None:
 
 
 def _places(first: int) -> list[tuple[int, str]]:
-    """Where in which file an address of a map is; no other memory is in one."""
-    living = list(_LIVING.copy().items())  # collecting garbage may end some meanwhile
+    """The position and file of an address in a map; empty for other memory."""
+    living = list(_LIVING.copy().items())  # a copy, as garbage collection may remove some
     return [(first - at, path) for at, (size, path) in living if at <= first < at + size]
