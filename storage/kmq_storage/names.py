@@ -34,38 +34,38 @@ def check_name(kind: str, name: object, *, is_new: bool = True) -> str:
 
 
 def is_word(value: object, words: Iterable[str]) -> bool:
-    """Whether a value is one of some words; an array equals none, nor can be asked."""
+    """Whether a value is one of some words; safe for arrays, whose comparison is no bool."""
     return isinstance(value, str) and value in words
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint ' (did you mean ...?)', or nothing when no known word is near."""
-    import difflib  # only for what is wrong
+    import difflib  # only needed for errors
 
     found = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def accounts_of(topic: str, group: str) -> str:
-    """What the keyed topic is called that has what a group did with the keyed queues of a topic."""
+    """The name of the topic with a group's accounts of a keyed topic's queues."""
     return f"{topic}%{group}"
 
 
 def queues_of_accounts(topic: str) -> tuple[str, str] | None:
-    """The topic and the group, if a name may be that of their accounts."""
+    """The topic and the group of an accounts topic's name; None for any other name."""
     queues, percent, group = topic.rpartition("%")
     return (queues, group) if percent else None
 
 
-#: A queue's own log is a topic whose name no user can give to one.
+#: The prefix of the topics that are queues' own logs; no user's topic can have it.
 _QUEUE_LOG = "queue:"
 
 
 def queue_log(queue: str) -> str:
-    """What the topic is called that is a queue's own log."""
+    """The name of the topic that is a queue's own log."""
     return _QUEUE_LOG + queue
 
 
 def queue_of_log(topic: str) -> str | None:
-    """The queue whose own log a topic is; None for the topics of users."""
+    """The queue whose own log a topic is; None for a user's topic."""
     return topic[len(_QUEUE_LOG) :] if topic.startswith(_QUEUE_LOG) else None

@@ -1,4 +1,4 @@
-"""What the settings of topics and queues may be: a rule for each, and one way to check them."""
+"""Rules for the settings of topics and queues, and the function that checks them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from kmq_storage.numeric import seconds_of, whole
 
 
 class Rule(NamedTuple):
-    """What the value of a setting must be."""
+    """The rule for the value of a setting."""
 
-    #: As the error says it.
+    #: The expected value, in words for the error.
     expectation: str
-    #: What is stored of a value; None when it is refused.
+    #: Converts a value to the stored one; None for an invalid value.
     stored: Callable[[Any], Any]
-    #: Whether None is a value, and stored as such.
+    #: Whether None is a valid value.
     optional: bool = False
 
 
 def whole_numbers(highest: int, *, optional: bool = False) -> Rule:
-    """From 1 on."""
+    """A rule for whole numbers from 1 on."""
 
     def stored(value: Any) -> int | None:
         count = whole(value)
@@ -33,7 +33,7 @@ def whole_numbers(highest: int, *, optional: bool = False) -> Rule:
 
 
 def durations(*, optional: bool = False) -> Rule:
-    """Seconds above 0 that can be added to any instant."""
+    """A rule for seconds above 0 that can be added to any time."""
 
     def stored(value: Any) -> float | None:
         return _stored_seconds(value) or None
@@ -42,7 +42,7 @@ def durations(*, optional: bool = False) -> Rule:
 
 
 def _stored_seconds(value: Any) -> float | None:
-    """Seconds from 0 on that can be added to any instant; None for what is none."""
+    """Seconds from 0 on that can be added to any time; None for another value."""
     seconds = seconds_of(value)
     if seconds is None or not 0 <= seconds <= limits.DURATION_MAX:
         return None
@@ -50,7 +50,7 @@ def _stored_seconds(value: Any) -> float | None:
 
 
 def waits() -> Rule:
-    """A sequence of seconds from 0 on."""
+    """A rule for a sequence of seconds from 0 on."""
 
     def stored(value: Any) -> tuple[float | None, ...] | None:
         if isinstance(value, str | bytes) or not isinstance(value, Iterable):
@@ -62,14 +62,14 @@ def waits() -> Rule:
 
 
 def words(*choices: str, optional: bool = False) -> Rule:
-    """One of these words."""
+    """A rule for one of these words."""
     *others, last = map(repr, choices)
     expectation = f"{', '.join(others)} or {last}"
     return Rule(expectation, lambda value: value if is_word(value, choices) else None, optional)
 
 
 def checked(kind: str, changes: Mapping[str, Any], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """What is stored of each setting; InvalidRequestError for one that is wrong, or unknown."""
+    """The stored values of settings; InvalidRequestError for an invalid or unknown setting."""
     return {name: _checked(kind, name, value, rules) for name, value in changes.items()}
 
 

@@ -1,4 +1,4 @@
-"""What verify and repair found, as values."""
+"""Reports of verify and repair."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A place that is not as it was written, and which records it held as far as is known."""
+    """A damaged place, and the records that it held, as far as is known."""
 
-    #: Below the store.
+    #: The file's name in the store.
     file: str
     topic: str | None = None
     partition: int | None = None
-    #: Offsets in [start, end); an end of None: nobody knows how far.
+    #: Offsets [start, end); None for an unknown end.
     start: int | None = None
     end: int | None = None
     reason: str = ""
@@ -30,7 +30,7 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something about a file that does no harm."""
+    """Something about a file that is unusual, but does no harm."""
 
     file: str
     text: str
@@ -44,18 +44,18 @@ Finding: TypeAlias = Damage | Note
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Whether a store is whole; and after a repair, what was done."""
+    """The result of a verification, or of a repair."""
 
     ok: bool
     damage: list[Damage] = field(default_factory=list)
-    #: Files that nothing refers to: `collect` deletes them in time.
+    #: Files that nothing refers to; `collect` deletes them in time.
     unreferenced: list[str] = field(default_factory=list)
-    #: What does no harm, and what a repair did, in words.
+    #: Harmless findings, and what a repair did, in words.
     notes: list[str] = field(default_factory=list)
 
 
 def report_of(findings: Iterable[Finding], unreferenced: Iterable[str] = ()) -> Report:
-    """The report of what was found, each place once."""
+    """The report of these findings, each place once."""
     damage: dict[tuple[object, ...], Damage] = {}
     notes = []
     for finding in findings:

@@ -1,4 +1,4 @@
-"""Where records stand: rows cover the offsets of each partition, and what they name is whole."""
+"""Checks of the manifest's rows: they cover the offsets of each partition, and name valid files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from kmq_storage.model import Chunk, Segment
 from kmq_storage.objects.files import Files
 
 MISSING = "file is missing"
-#: Neighbouring batches of one staged file that are looked at together.
+#: How many neighbouring batches of one staged file are checked together.
 _TOGETHER = 4096
 
 
 def check_partitions(files: Files, state: StoreState, *, deep: bool) -> Iterator[Finding]:
-    """What is wrong with the records of every partition, as a state's manifest knows them."""
+    """Damage in the records of all partitions, by the rows of a state's manifest."""
     for topic in list(state.topics.values()):
         for number in range(topic.partitions):
             yield from _check_known(state, topic, number)
@@ -37,7 +37,7 @@ def check_partitions(files: Files, state: StoreState, *, deep: bool) -> Iterator
 
 
 def _check_known(state: StoreState, topic: Topic, number: int) -> Iterator[Finding]:
-    """What the replay of the log met."""
+    """Damage that the replay of the log met."""
     part, index = topic.partition(number), topic.index(number)
     for hole in index.holes:
         reason = f"their commit is damaged ({hole.damage.reason})"
@@ -55,7 +55,7 @@ def _check_known(state: StoreState, topic: Topic, number: int) -> Iterator[Findi
 
 
 class PartitionCheck:
-    """Goes through the rows of one partition."""
+    """Checks the rows of one partition."""
 
     def __init__(self, files: Files, topic: Topic, number: int, *, deep: bool) -> None:
         self._files = files
@@ -69,7 +69,7 @@ class PartitionCheck:
         self._position = self._part.start
 
     def findings(self) -> Iterator[Finding]:
-        """What is wrong."""
+        """The damage in the partition."""
         end = self._part.end
         try:
             for rows in by_file(self._index.rows(self._part.start, end)):
@@ -94,7 +94,7 @@ class PartitionCheck:
             yield self._damage(rows[0].path(self._key), base, self._position, reason)
 
     def _uncovered(self, start: int, end: int) -> Iterator[Finding]:
-        """Offsets that no row names, and no gap or hole explains."""
+        """Offsets without a row that no gap or hole explains."""
         reason = "the manifest names no file for these offsets"
         for span in outside([*self._index.gaps, *self._index.holes], start, end):
             yield self._damage(paths.CHECKPOINT_FOLDER, *span, reason)
@@ -106,7 +106,7 @@ class PartitionCheck:
 def check_file(
     files: Files, topic: Topic, number: int, rows: list[Row], *, deep: bool
 ) -> Iterable[Finding]:
-    """What is wrong with the file of some neighbouring rows, as far as they name it."""
+    """Damage in the file of some neighbouring rows, as far as they name it."""
     file = rows[0].path((topic.id, number))
     return found_twice(files, file, lambda: _check_place(files, topic, number, rows, deep=deep))
 
@@ -134,7 +134,7 @@ def _check_place(
 
 
 def _runs_up_to(files: Files, topic: Topic, offset: int) -> list[RunIndex]:
-    """The runs of a keyed topic up to an offset; none where its state doesn't tell them.
+    """The runs of a keyed topic up to an offset; none if its state doesn't know them.
 
     CorruptionError when one can't be read.
     """
@@ -144,13 +144,13 @@ def _runs_up_to(files: Files, topic: Topic, offset: int) -> list[RunIndex]:
 
 
 def by_file(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Neighbouring rows of one file together."""
+    """Rows grouped by file, where neighbours have the same one."""
     for _, same in groupby(rows, key=lambda row: (row.kind, row.file)):
         yield from cut(same, lambda _: 1, _TOGETHER)
 
 
 def still_missing(state: StoreState, damage: Damage) -> bool:
-    """Whether the newest state still refers to a file that was not there: files move and go."""
+    """Whether the newest state still refers to a missing file, since records may have moved."""
     topic = None if damage.topic is None else state.find_topic(damage.topic)
     number, start, end = damage.partition, damage.start, damage.end
     if topic is None or number is None or start is None or end is None:

@@ -1,4 +1,4 @@
-"""Runs: the directory is as it was written, and what is left where a batch is not."""
+"""Checks of runs: their directories, and what is left of a run with damaged batches."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class RunFile:
         return brought_in(self._contents.slice(place.position, place.length))
 
     def check(self) -> None:
-        """CorruptionError when a block changed, or they don't follow each other."""
+        """CorruptionError when a block is damaged, or blocks don't follow each other."""
         self._check(self._directory, self._start, self._list)
         if self._beginnings is not None and self._last is not None:
             self._check(self._beginnings, self._list.end, self._last)
 
     def _check(self, listed: Listed[Table], position: int, behind: MessagePlace) -> None:
-        """CorruptionError unless whole blocks stand from a position up to their list."""
+        """CorruptionError unless there are valid blocks from a position up to their list."""
         for block in range(len(listed)):
             place = listed.place(block)
             if place.position != position:
@@ -70,7 +70,7 @@ class RunFile:
 
 
 def beginnings_in(contents: pa.Buffer, footer: SegmentFooter, file: str) -> Beginnings:
-    """The queues that begin anew in a run; CorruptionError where that can't be read."""
+    """The queues that begin anew in a run; CorruptionError when they can't be read."""
 
     def message(place: MessagePlace) -> pa.Buffer:
         return contents.slice(place.position, place.length)
@@ -85,7 +85,7 @@ def beginnings_in(contents: pa.Buffer, footer: SegmentFooter, file: str) -> Begi
 def check_directory(
     contents: pa.Buffer, footer: SegmentFooter, segment: Segment, whole: Damage
 ) -> Iterator[Damage]:
-    """What is wrong with the directory of a run."""
+    """Damage in the directory of a run."""
     try:
         RunFile(contents, footer, segment).check()
     except CorruptionError as error:
@@ -110,7 +110,7 @@ def of_run(
 
 
 def _message_at(runs: Sequence[RunIndex], row: int) -> str:
-    """The queue and index of what stands in a row of the last of these runs."""
+    """The queue and index of a row in the last of these runs, in words."""
     run = runs[-1]
     queue = run.queue_of(row)
     if queue is None:
@@ -123,7 +123,7 @@ def _message_at(runs: Sequence[RunIndex], row: int) -> str:
 def missing_of_run(
     contents: pa.Buffer, segment: Segment, whole: Sequence[Chunk], topic: Topic
 ) -> list[tuple[int, int]]:
-    """The offsets of a run that none of its whole batches has, as ranges."""
+    """The ranges of a run's offsets that none of its valid batches has."""
     batches = [stored_batch(contents, chunk, topic) for chunk in whole]
     lost = np.ones(segment.end_offset - segment.base_offset, np.bool_)
     lost[run_offsets(batches) - segment.base_offset] = False

@@ -1,4 +1,4 @@
-"""The topic of keyed queues: made when it is first asked for."""
+"""The topic of keyed queues, which is created when it is first used."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.topics import create_topic
 
-#: All queues of a topic stand in one partition; sealing sorts them apart.
+#: All queues of a topic are in one partition; sealing sorts their messages.
 PARTITION = 0
 NO_MORE: Mapping[str, Any] = MappingProxyType({})
 
 
 def keyed_topic(state: StoreState, name: str) -> Topic:
-    """A topic of keyed queues; InvalidRequestError when it is one of records only."""
+    """A topic with keyed queues; InvalidRequestError for a topic without them."""
     topic = state.topic(name)
     if not topic.settings.keyed:
         raise InvalidRequestError(

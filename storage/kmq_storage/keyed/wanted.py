@@ -1,4 +1,4 @@
-"""Which queues of a keyed topic are read, and where a run has them."""
+"""The queues of a keyed topic that are to be read, and their rows in a run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class WantedQueues:
-    """Some queues: those of these names, and those whose names begin so."""
+    """Queues chosen by names and by prefixes of names."""
 
     names: tuple[bytes, ...] = ()
     prefixes: tuple[bytes, ...] = ()
 
     def rows(self, run: RunIndex) -> list[tuple[int, int]]:
-        """Where a run has them: rows from a first one up to one behind, ascending."""
+        """The ranges of rows [first, behind) of these queues in a run, ascending."""
         firsts, behinds = run.spans(binary_column(sorted(self.names)))
         found = list(zip(firsts.tolist(), behinds.tolist(), strict=True))
         for prefix in self.prefixes:
@@ -35,8 +35,8 @@ class WantedQueues:
         return _united(found)
 
     def among(self, keys: pa.Array) -> Mask:
-        """Which of some names are of them."""
-        import pyarrow.compute as pc  # slow to import, and who parses options needs the rest
+        """A mask of the names that are chosen."""
+        import pyarrow.compute as pc  # slow to import, and not needed to parse options
 
         found = pc.is_in(keys, value_set=binary_column(self.names))
         for prefix in self.prefixes:
@@ -45,13 +45,13 @@ class WantedQueues:
 
 
 def _above(prefix: bytes) -> bytes | None:
-    """The least name above all that begin so; None when there is no such."""
+    """The least name above all names with this prefix; None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
 def _united(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The same numbers in ranges that ascend and don't overlap."""
+    """The ranges, sorted and with overlapping ones joined."""
     ordered = sorted((first, behind) for first, behind in ranges if first < behind)
     seen = [0, *accumulate((behind for _, behind in ordered), max)]
     cut = [(max(first, at), behind) for (first, behind), at in zip(ordered, seen, strict=False)]

@@ -1,7 +1,7 @@
-"""The bucket of a clone: its own prefix, and behind it those that it shares files with.
+"""The bucket of a clone: its own prefix, and behind it the prefixes of stores with shared files.
 
-Staged files and segments have names that are given once in the world, so a name that is found
-anywhere is the file that was meant. Everything else, and every change, is the own prefix's.
+Staged files and segments have globally unique names, so a file with the right name under any prefix
+is the right file. All other files, and all changes, belong to the own prefix.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kmq_storage.objects.files import Bytes, FoundFile
 SHARED_FOLDERS = (paths.STAGED_FOLDER, paths.SEGMENT_FOLDER)
 _SHARED = tuple(f"{folder}/" for folder in SHARED_FOLDERS)
 
-#: Of so many names it is remembered where they were found; then anew.
+#: For how many names the prefix is remembered; then all are forgotten.
 _REMEMBERED = 10_000
 
 T = TypeVar("T")
 
 
 class BranchBucket:
-    """A prefix, with the shared files of others."""
+    """A prefix, with the shared files of other prefixes."""
 
     def __init__(self, own: Bucket, origins: Sequence[Bucket]) -> None:
         self.url = own.url
@@ -33,11 +33,11 @@ class BranchBucket:
         self._found: dict[str, Bucket] = {}
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
-        """An object from a byte on, at most `length` bytes; less where it ends before."""
+        """See `Bucket.get`; shared files are found under other prefixes, too."""
         return self._ask(name, lambda bucket: bucket.get(name, start, length))
 
     def modified(self, name: str) -> int:
-        """When an object was written, UTC microseconds by the store's own clock."""
+        """See `Bucket.modified`; shared files are found under other prefixes, too."""
         return self._ask(name, lambda bucket: bucket.modified(name))
 
     def _ask(self, name: str, ask: Callable[[Bucket], T]) -> T:
@@ -80,6 +80,6 @@ class BranchBucket:
         return self._own.beside(prefix)
 
     def close(self) -> None:
-        """Give back connections."""
+        """Release connections."""
         for bucket in (self._own, *self.origins):
             bucket.close()

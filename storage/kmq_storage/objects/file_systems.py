@@ -1,4 +1,4 @@
-"""File systems whose locks and links can't be trusted: a store there is refused at once.
+"""File systems whose locks and links can't be trusted, so that a store there is refused.
 
 The log on a disk needs `flock` that keeps all writers apart, hard links that one of several
 wins, and maps that show what others write. Network file systems promise these per host at best,
@@ -15,7 +15,7 @@ from pathlib import Path
 from kmq_storage.errors import InvalidRequestError
 
 _MOUNTS = Path("/proc/self/mountinfo")
-#: As the kernel names them.
+#: Names of network file systems in the kernel.
 _NETWORK = frozenset(
     (
         *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "9p", "ncpfs", "coda", "vboxsf"),
@@ -23,10 +23,10 @@ _NETWORK = frozenset(
         *("glusterfs", "orangefs", "pvfs2", "panfs", "wekafs", "acfs", "davfs"),
     )
 )
-#: Whoever looks inside has something else mounted over it.
+#: A file system that is replaced by another mount at the first access.
 _MOUNTED_WHEN_USED = "autofs"
 _WITHOUT_LINKS = frozenset(("vfat", "msdos", "exfat"))
-#: What is there may be gone sooner than its user thinks.
+#: File systems whose contents may be lost sooner than users expect, and why.
 _SHORT_LIVED = {
     "overlay": "what is in a container's own layers is gone with the container",
     "tmpfs": "what is in memory is gone when the machine stops",
@@ -61,7 +61,7 @@ def _mounted_at(folder: Path) -> str:
     try:
         mounts = _MOUNTS.read_text()
     except OSError:
-        return ""  # no Linux, or nothing to see
+        return ""  # not on Linux, or not readable
     return file_system_of(os.path.realpath(folder), mounts)
 
 
@@ -86,7 +86,7 @@ def how_short_lived(kind: str) -> str:
 def file_system_of(path: str, mounts: str) -> str:
     """The kind of file system a path is on, by the text of /proc/self/mountinfo; else empty.
 
-    Of several mounts at one place the last one is seen.
+    If there are several mounts at one place, the last one is visible.
     """
     best, kind = -1, ""
     for line in mounts.splitlines():
@@ -99,7 +99,7 @@ def file_system_of(path: str, mounts: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    """Spaces and the like are written in octal there."""
+    """The text with octal escapes replaced, which stand for spaces and the like."""
     for code in ("\\040", "\\011", "\\012", "\\134"):
         text = text.replace(code, chr(int(code[1:], 8)))
     return text

@@ -1,4 +1,4 @@
-"""Forked children: what holds locks and files is told to reopen them."""
+"""Forked children: objects that hold locks and files reopen them in the child."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ class Reopens(Protocol):
     """Something that shares files or locks with its parent after a fork."""
 
     def after_fork_in_child(self) -> None:
-        """Replace what must not be shared."""
+        """Replace everything that must not be shared with the parent."""
 
 
 _KNOWN: weakref.WeakSet[Reopens] = weakref.WeakSet()
-#: How many forks this process is away from the one that was started.
+#: The number of forks between this process and the one that was started.
 _generation = 0
 
 
 def generation() -> int:
-    """Tells a forked child from its parent, and what it holds from what its parent holds."""
+    """A number that differs between a forked child and its parent."""
     return _generation
 
 
 def reopen_in_child(resource: Reopens) -> None:
-    """Have the resource reopened in every child that this process forks."""
+    """Reopen the resource in every child that this process forks."""
     _KNOWN.add(resource)
 
 

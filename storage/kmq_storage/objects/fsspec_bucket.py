@@ -1,8 +1,8 @@
-"""Places behind any other URL that fsspec knows.
+"""Buckets behind any other URL that fsspec knows.
 
-The file system is an instance of its own without a cache of lists: a shared one may show old
-lists that somebody else's calls left there. Whether it creates a name once is shown by the race
-at the creation of the store; most look first and write then, and so take one writer.
+Each bucket uses its own file system instance without a cache of listings, since a shared one may
+return old listings of other callers. The probe at the creation of a store shows whether names are
+created atomically. Most file systems check first and then write, so they take only one writer.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from kmq_storage.objects.bucket import (
 from kmq_storage.objects.credentials import check_process, secrets_of, without_secrets
 from kmq_storage.objects.files import Bytes, FoundFile
 
-#: Schemes of fsspec that are no place for a store: read-only, other places in disguise, without
-#: a time of the server's (ftp), or with a kind of store of kmq's own.
+#: fsspec's schemes that can't hold a store: they are read-only, wrap other places, have no server
+#: time (ftp), or have their own kind of store in kmq.
 _UNFIT = frozenset(
     (
         *("http", "https", "ftp", "data", "local", "memory", "dir", "generic", "async_wrapper"),
@@ -42,7 +42,7 @@ _UNFIT = frozenset(
         *("zip", "tar", "libarchive", "github", "git", "gist", "jupyter", "root"),
     )
 )
-#: Schemes that have another name, under which they need no client of fsspec's.
+#: Schemes with another name under which kmq needs no fsspec client.
 _BETTER = {"s3a": "s3", "gcs": "gs"}
 _WHOLE_BYTES = 16 * 1024 * 1024
 _TIME_KEYS = ("LastModified", "last_modified", "mtime", "updated", "modified")
@@ -103,7 +103,7 @@ class FsspecBucket:
         return f"{self._root}/{name}"
 
     def get(self, name: str, start: int = 0, length: int | None = None) -> Fetched:
-        """An object from a byte on, at most `length` bytes; less where it ends before."""
+        """See `Bucket.get`."""
         path = self._path(name)
         end = None if length is None else start + length
         try:
@@ -118,7 +118,7 @@ class FsspecBucket:
         size = start + len(data)
         if length is not None and len(data) >= length:
             size = self._size(path)
-            if len(data) > length:  # some places answer a range with the whole file
+            if len(data) > length:  # some servers answer a range with the whole file
                 data = data[start : start + length]
         return Fetched(pa.py_buffer(data), size)
 
@@ -126,12 +126,12 @@ class FsspecBucket:
         return int(self._call(lambda: self._files.info(path))["size"])
 
     def modified(self, name: str) -> int:
-        """When an object was written, UTC microseconds by the store's own clock."""
+        """See `Bucket.modified`."""
         path = self._path(name)
         return _microseconds(self._call(lambda: self._files.info(path)))
 
     def put(self, name: str, buffers: Iterable[Bytes]) -> None:
-        """Write an object, whatever was there; only for names that one writer has alone."""
+        """See `Bucket.put`."""
         path, views = self._path(name), views_of(buffers)
         first, is_all = head_of(views, _WHOLE_BYTES)
         body = b"".join(first)
@@ -146,14 +146,14 @@ class FsspecBucket:
                 file.write(piece)
 
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
-        """Create an object if its name is free; what the client retries is in doubt too."""
+        """See `Bucket.put_if_absent`; after a retry of the client, the outcome is unknown, too."""
         path, body = self._path(name), joined_bytes(buffers)
         return put_outcome(
             lambda: self._in_folder(path, lambda: self._files.pipe_file(path, body, mode="create"))
         )
 
     def list(self, folder: str, after: str = "") -> Iterator[FoundFile]:
-        """The objects below a folder by name, those behind `after` if it is given."""
+        """See `Bucket.list`."""
         found: dict[str, Any] = {}
         with suppress(FileNotFoundError):
             found = self._call(lambda: self._files.find(self._path(folder), detail=True))
@@ -163,20 +163,20 @@ class FsspecBucket:
                 yield FoundFile(name, int(found[path]["size"]), _microseconds(found[path]))
 
     def delete(self, *names: str) -> None:
-        """Delete objects; nothing happens to missing ones."""
+        """See `Bucket.delete`."""
         for path in map(self._path, names):
             with suppress(FileNotFoundError):
                 self._call(partial(self._files.rm_file, path))
 
     def beside(self, prefix: str) -> FsspecBucket:
-        """The same place at another folder."""
+        """See `Bucket.beside`."""
         return self._opened(url_beside(self.url, prefix))
 
     def close(self) -> None:
-        """Connections are given back when the last handle goes."""
+        """Do nothing: connections are released with the last reference."""
 
     def _in_folder(self, path: str, write: Callable[[], T]) -> T:
-        """Write; where folders are real and this one is missing, make it and write then."""
+        """Write; if the file system has real folders and this one is missing, create it first."""
         try:
             return self._call(write)
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Writing a new file from buffers that are made while it is written."""
+"""Writing a new file from buffers that are generated while it is written."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kmq_storage import limits
 from kmq_storage.objects.file_io import allocate, begin_writeback, write_all
 from kmq_storage.objects.files import Bytes
 
-#: Buffers that are written at once, and their bytes.
+#: Buffers that are written with one call, and the number of their bytes.
 _Group = tuple[list[memoryview], int]
 
 
 def fill(fd: int, buffers: Iterable[Bytes], *, sync: bool) -> None:
-    """Write a new file, sync it when asked, and close it in any case."""
+    """Write a new file, sync it if asked to, and close it in any case."""
     try:
         groups = _groups(buffers)
         group, size = next(groups, ([], 0))
@@ -31,9 +31,9 @@ def fill(fd: int, buffers: Iterable[Bytes], *, sync: bool) -> None:
 
 
 def _write_behind(fd: int, group: _Group, rest: Iterator[_Group], *, begin: bool) -> None:
-    """Write a large file by a thread of its own, each group while the next one is made.
+    """Write a large file in a separate thread, each group while the next one is generated.
 
-    With `begin` the disk has each group before the next: a sync finds less to wait for.
+    With `begin`, write-back of each group begins at once, so that a later sync has less to do.
     """
     position = 0
     with ThreadPoolExecutor(1, "kmq-write") as pool:
@@ -58,7 +58,7 @@ def _begun(pool: ThreadPoolExecutor, write: Callable[[], None]) -> Future[None]:
 
 
 def _wait_for(written: Future[None]) -> None:
-    """Return when it is over, also if interrupted: its descriptor may be another file's then."""
+    """Wait for a write even if interrupted, as its descriptor could become another file's."""
     try:
         wait([written])
     except BaseException:
@@ -70,7 +70,7 @@ def _write(
     fd: int, position: int, buffers: list[memoryview], size: int, *, begin: bool = False
 ) -> None:
     if position or size > limits.INLINE_BATCH_BYTES_MAX:
-        # Taking the blocks first makes large writes three times as fast on ext4.
+        # Allocating the blocks first makes large writes three times as fast on ext4.
         allocate(fd, position, size)
     write_all(fd, position, buffers)
     if begin:
@@ -78,10 +78,10 @@ def _write(
 
 
 def _groups(buffers: Iterable[Bytes]) -> Iterator[_Group]:
-    """The buffers in groups that are written at once.
+    """The buffers in groups that are written with one call each.
 
-    Each begins at a multiple of WRITE_BYTES: so it comes to stand in pages of 2 MiB of the page
-    cache, which to map costs a tenth of what small ones do.
+    Each group begins at a multiple of WRITE_BYTES. So the page cache uses pages of 2 MiB for it,
+    which cost a tenth as much to map as small ones.
     """
     group: list[memoryview] = []
     size = 0

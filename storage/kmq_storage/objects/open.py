@@ -1,4 +1,4 @@
-"""URLs to disks: the only place that knows URL schemes."""
+"""Opening the place of a store by its URL or path."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def open_files(
 
 
 def _can_be_named(text: str) -> bool:
-    """Whether a system can call something by this text."""
+    """Whether the system accepts this text as a file name."""
     try:
         return bool(os.fsencode(text)) and "\0" not in text
     except UnicodeEncodeError:
@@ -74,7 +74,7 @@ def _own(text: str, *, read_only: bool) -> Disk:
 
 
 def _bucket(text: str, scheme: str, options: dict[str, Any], *, read_only: bool) -> BucketFiles:
-    # Only now: a local store is opened without what buckets need.
+    # Imported only here, as local stores don't need it.
     from kmq_storage.objects.open_bucket import open_bucket_files
 
     return open_bucket_files(text, scheme, options, read_only=read_only)
@@ -83,7 +83,7 @@ def _bucket(text: str, scheme: str, options: dict[str, Any], *, read_only: bool)
 def _local(path: Path, *, read_only: bool) -> LocalDisk:
     try:
         folder = path.expanduser().absolute()
-    except RuntimeError as error:  # ~somebody whom nobody knows
+    except RuntimeError as error:  # `~name` with an unknown user
         raise InvalidRequestError(f"store {str(path)!r} is no path: {error}") from error
     check_file_system(folder)
     return LocalDisk(folder, read_only=read_only)

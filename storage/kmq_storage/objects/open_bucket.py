@@ -1,4 +1,4 @@
-"""URLs of buckets to places: which client serves which scheme."""
+"""Opening a store in a bucket: which client serves which scheme."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmq_storage.objects.credentials import check_url
 from kmq_storage.objects.fsspec_bucket import open_fsspec
 from kmq_storage.objects.obstore_bucket import SCHEMES, open_obstore
 
-#: What the folder of `cache_folder` holds at most, unless `cache_folder_bytes` says otherwise.
+#: The limit of the folder `cache_folder`, unless `cache_folder_bytes` sets another one.
 CACHE_FOLDER_BYTES = 10 << 30
 
 _KNOWN = ("file", "memory", *SCHEMES)
@@ -24,7 +24,7 @@ _KNOWN = ("file", "memory", *SCHEMES)
 def open_bucket_files(
     url: str, scheme: str, options: Mapping[str, Any], *, read_only: bool
 ) -> BucketFiles:
-    """The place of a store in a bucket."""
+    """The files of a store in a bucket."""
     check_url(url)
     options = dict(options)
     url = url.rstrip("/")
@@ -49,7 +49,7 @@ def _cache_folder(url: str, options: dict[str, Any]) -> CacheFolder | None:
 
 
 def _number(options: dict[str, Any], name: str, default: int) -> int:
-    """A number of bytes, perhaps as text: Spark's options are."""
+    """Take a number of bytes from the options, which may be text, as in Spark."""
     given = options.pop(name, default)
     if isinstance(given, str) and given.isdecimal():
         given = int(given)
