@@ -1,6 +1,6 @@
-"""How the stored batches of one topic are to be read: whatever version wrote them, as the newest.
+"""Layouts: how to read a topic's stored batches of any schema version as the newest version.
 
-Made from a topic's definition alone, so an executor that replays no log reads with it too.
+A layout is made from a topic's definition alone, so an executor can read with it without the log.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kmq_storage.format.typed import (
 )
 from kmq_storage.model import decode_schema
 
-#: In this order the columns of kmq stand around a topic's own, which follow the key.
+#: The order of kmq's columns; a topic's own columns follow the key.
 _ORDER = ("_timestamp", "_key", "_headers", "_properties", "_tombstone", "_offset")
-#: Of which these tell what a row is.
+#: Columns that are always read, since they tell what a row is.
 _ALWAYS = ("_timestamp", "_tombstone", "_offset")
-#: Says at least how many rows there are, when no column of a segment is wanted: its timestamps.
+#: The position of a segment's timestamps, which tell the number of rows if no column is wanted.
 _ROWS = 1
 
 
 class Layout:
-    """The columns of a topic's stored batches, by version; without versions it is untyped."""
+    """The layout of a topic's stored batches; without schema versions, the topic is untyped."""
 
     def __init__(
         self,
@@ -42,16 +42,16 @@ class Layout:
         tombstones: bool = False,
     ) -> None:
         versions = [decode_schema(schema) for schema in schemas]
-        #: The newest own columns as readers get them; None for an untyped topic.
+        #: The newest own columns, as readers get them; None for an untyped topic.
         self.schema = _readable(versions[-1], tombstones=tombstones) if versions else None
-        #: Grows with every change of what readers get.
+        #: Grows with every change of the columns that readers get.
         self.rank = (len(versions), tombstones)
         #: The own columns of each version in stored types.
         self._versions = [stored_columns(version) for version in versions]
         self._only = None if only is None else frozenset(only)
         self._schemas: dict[int, pa.Schema] = {}
         self._wanted: dict[tuple[int, bool], tuple[int, ...]] = {}
-        #: The schema of the last batch of which `current` made nothing else.
+        #: The schema of the last batch that `current` returned unchanged.
         self._as_it_is = pa.schema([])
         #: The newest own columns that are read.
         self._current = [f for f in (self._versions or [()])[-1] if self._is_read(f.name)]
@@ -73,9 +73,9 @@ class Layout:
         return found
 
     def wanted(self, columns: int, where: str, *, dense: bool) -> tuple[int, ...] | None:
-        """Which columns of a stored batch have to be read, by position; None for all.
+        """The positions of the columns of a stored batch that have to be read; None for all.
 
-        Offsets follow from the first where the batch is dense.
+        The offsets of a dense batch are not read, as they follow from the first.
         """
         if self._only is None:
             return None
@@ -89,9 +89,9 @@ class Layout:
         return found
 
     def current(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A stored batch of any version with the newest own columns, and of all those wanted.
+        """A stored batch of any version, converted to the newest version and the wanted columns.
 
-        Columns that came later are null. What is as it should be is not copied.
+        Columns that were added later are null. Columns that need no change are not copied.
         """
         if not self._versions or batch.schema.equals(self._as_it_is):
             return batch
@@ -103,21 +103,21 @@ class Layout:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _read(self, stored: pa.Schema) -> pa.Schema:
-        """What `current` makes of a batch with these columns."""
+        """The schema that `current` returns for a batch with this stored schema."""
         added = [f for f in stored if not is_own(f.name) and self._is_read(f.name)]
         added.sort(key=lambda field: _ORDER.index(field.name))
         first = [field for field in added if field.name in _ORDER[:2]]
         return pa.schema([*first, *self._current, *added[len(first) :]])
 
     def empty(self) -> pa.RecordBatch:
-        """No record, in the columns that `current` gives at least."""
+        """An empty batch with the columns that `current` always returns."""
         schema = typed_schema(self._current, TYPED) if self._versions else stored_schema(0)
         return pa.RecordBatch.from_pylist([], schema)
 
     def knowing(self, newer: Layout) -> Layout:
-        """This one, reading batches of versions that came since, too.
+        """This layout, which also reads batches of newer versions.
 
-        Records that were there before are exact under both.
+        Records that existed before are read exactly under both.
         """
         if len(newer._versions) <= len(self._versions):
             return self
@@ -132,19 +132,19 @@ class Layout:
 
     @property
     def sealed_columns(self) -> int:
-        """What the batches of a segment have that is sealed now."""
+        """The flags of the batches in a segment that is sealed now."""
         return self.sealed[0]
 
     @property
     def sealed(self) -> list[int]:
-        """What the batches of segments have, the newest version first."""
+        """The flags of batches in segments of all versions, the newest first."""
         versions = range(len(self._versions), 0, -1)
         return [versioned(SEALED_TYPED, version) for version in versions] or [SEALED]
 
     def _is_needed(self, name: str, *, dense: bool, sealed: bool) -> bool:
         if name == ("_offset" if self._versions else "offset"):
             return not dense
-        if name == "_timestamp" and sealed:  # elsewhere it tells that a batch is typed
+        if name == "_timestamp" and sealed:  # in unsealed batches, it tells that they are typed
             return name in (self._only or ())
         return self._is_read(name)
 
@@ -153,7 +153,7 @@ class Layout:
 
 
 def _readable(declared: pa.Schema, *, tombstones: bool) -> pa.Schema:
-    """A schema whose columns may be null, since a record without a value has none."""
+    """A schema with nullable columns, since a record without a value has none of them."""
     if not tombstones:
         return declared
     fields = [field.with_nullable(True) for field in declared]

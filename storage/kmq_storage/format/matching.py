@@ -1,6 +1,6 @@
-"""Which rows of a stored batch are looked for: by key, by header, by property.
+"""Matching rows of stored batches by key, headers and properties.
 
-A look at these columns alone tells it; `pyarrow.compute` is loaded by whoever looks.
+Only these columns have to be read. `pyarrow.compute` is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ class Pair:
     """A header or a property of a record."""
 
     name: str
-    #: None is a header without a value.
+    #: None for a header without a value.
     value: Any
     #: The type of a property: a member of `PROPERTY_TYPE`.
     member: str | None = None
 
     @property
     def path(self) -> list[int]:
-        """Where the value stands in an element of the column."""
+        """The path to the value within an element of the column."""
         return [1] if self.member is None else [1, PROPERTY_TYPE.get_field_index(self.member)]
 
 
 @dataclass(frozen=True, slots=True)
 class WantedRecords:
-    """A record that is looked for: all of this holds for it. Nothing holds for each."""
+    """Conditions for wanted records, all of which must hold; without any, every record matches."""
 
     key: bytes | None = None
     headers: tuple[Pair, ...] = ()
@@ -46,12 +46,12 @@ class WantedRecords:
 
     @property
     def needed(self) -> int:
-        """The optional columns without which a batch has none of them, as `Chunk.columns`."""
+        """The optional columns, as flags, that a batch must have to contain any match."""
         keyed = KEY if self.key is not None else 0
         return keyed | (HEADERS if self.headers else 0) | (PROPERTIES if self.properties else 0)
 
     def columns(self, *, typed: bool) -> frozenset[str]:
-        """The names of the columns that tell, in a plain topic or in a typed one."""
+        """The names of the columns to read, in an untyped or a typed topic."""
         flags = {"key": KEY, "headers": HEADERS, "properties": PROPERTIES}
         prefix = "_" if typed else ""
         return frozenset(prefix + name for name, flag in flags.items() if flag & self.needed)
@@ -80,7 +80,7 @@ def _with_key(keys: pa.Array | None, key: bytes, rows: int) -> Mask:
 
 
 def _with_pair(column: pa.Array | None, pair: Pair, rows: int) -> Mask:
-    """The rows of which an element has the name and value of a pair."""
+    """A mask of the rows with an element that has the name and value of a pair."""
     import pyarrow.compute as pc
 
     found = np.zeros(rows, np.bool_)

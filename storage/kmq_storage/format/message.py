@@ -1,8 +1,8 @@
-"""What Arrow's own metadata says of where bytes stand, which pyarrow neither tells nor lets change.
+"""Reading and changing positions in Arrow's own metadata, for which pyarrow has no functions.
 
-A message of a file is 8 bytes, a flatbuffer and a body of buffers; a file's footer is a flatbuffer
-too. Only what kmq needs of them is here: where buffers begin in a body, and where a footer says
-that messages begin in a file. All numbers are little-endian.
+A message in a file consists of 8 bytes, a flatbuffer and a body of buffers. A file's footer is a
+flatbuffer, too. This module handles only what kmq needs: the positions of buffers in a body, and
+of messages in a footer. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FOOTER_END = 10
 
 
 def head_length(start: bytes) -> int:
-    """The bytes of a message before its body, from the first 8."""
+    """The number of bytes before a message's body, from its first 8 bytes."""
     return _PREFIX + int.from_bytes(start[4:_PREFIX], "little")
 
 
@@ -53,7 +53,7 @@ def message_length(message: pa.Buffer) -> int:
 
 
 class MessageHead:
-    """A record batch message up to its body: where the buffers are, and could be."""
+    """A record batch message up to its body, with the positions of the buffers."""
 
     def __init__(self, head: bytes) -> None:
         self._bytes = bytearray(head)
@@ -62,13 +62,13 @@ class MessageHead:
         self._buffers = _elements(head, _member(head, batch, _BATCH_BUFFERS))
 
     def buffers(self) -> list[tuple[int, int]]:
-        """Where each buffer begins in the body, and its bytes without padding."""
+        """The position and length, without padding, of each buffer in the body."""
         first, count = self._buffers
         end = first + count * _BUFFER.size
         return list(_BUFFER.iter_unpack(memoryview(self._bytes)[first:end]))
 
     def placed(self, starts: Sequence[int], body_length: int) -> bytes:
-        """The same bytes for a body in which the buffers begin elsewhere."""
+        """The head for a body in which the buffers have other positions."""
         first, _ = self._buffers
         for index, start in enumerate(starts):
             _I64.pack_into(self._bytes, first + index * _BUFFER.size, start)
@@ -93,7 +93,7 @@ def placed_footer(footer: bytes, messages: Sequence[tuple[int, int, int]]) -> by
 
 
 def schema_text(footer: bytes, key: bytes) -> bytes | None:
-    """What the metadata of the schema in a file's proven footer has under a key."""
+    """The value of a key in the schema's metadata in a verified footer."""
     schema = _pointed_at(footer, _member(footer, _footer_table(footer), _FOOTER_SCHEMA))
     first, count = _elements(footer, _member(footer, schema, _SCHEMA_METADATA))
     for place in range(first, first + count * _U32.size, _U32.size):
@@ -104,7 +104,7 @@ def schema_text(footer: bytes, key: bytes) -> bytes | None:
 
 
 def buffers_in(kind: pa.DataType) -> int:
-    """How many buffers a column of a type that kmq stores has, those of its children with it."""
+    """The number of buffers of a column of this type, including those of its children."""
     own = 2
     if types.is_null(kind):
         own = 0
@@ -128,7 +128,7 @@ def _children(kind: pa.DataType) -> Iterator[pa.Field]:
 
 
 def _message_and_batch(data: Bytes) -> tuple[int, int]:
-    """Where the tables of a message begin: its own, and that of its record batch."""
+    """The positions of a message's table and of its record batch's table."""
     message = _root(data, _PREFIX)
     return message, _pointed_at(data, _member(data, message, _MESSAGE_HEADER))
 
@@ -143,7 +143,7 @@ def _root(data: Bytes, start: int) -> int:
 
 
 def _member(data: Bytes, table: int, index: int) -> int:
-    """Where a member of a table stands; 0 when the table has none."""
+    """The position of a table's member; 0 if the table lacks it."""
     members = table - _number(_I32, data, table)
     slot = 4 + 2 * index
     if slot >= _number(_U16, data, members):
@@ -157,7 +157,7 @@ def _pointed_at(data: Bytes, place: int) -> int:
 
 
 def _elements(data: Bytes, place: int) -> tuple[int, int]:
-    """Where a vector's elements begin, and their number."""
+    """The position of a vector's elements, and their number."""
     if not place:
         return 0, 0
     vector = _pointed_at(data, place)

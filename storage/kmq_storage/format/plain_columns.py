@@ -1,4 +1,4 @@
-"""Arrow's columns and scalars of plain values, and numpy's of columns, without pandas.
+"""Conversions between Arrow columns, numpy arrays and plain values that don't import pandas.
 
 The first `pa.array()`, `pa.scalar()` or `to_numpy()` of a process, and the first kernel that is
 given a value of Python, import pandas where it is installed: whoever called waits a second for it.
@@ -15,12 +15,12 @@ import pyarrow as pa
 from kmq_storage.arrays import Array, Mask, Numbers
 from kmq_storage.format.binary_columns import FEW, binary_column
 
-#: Of one column: numbers, or ids of the same length each.
+#: The values of one column: numbers, or ids of equal length.
 Values: TypeAlias = "Sequence[Any] | Array"
 
 
 def number_column(numbers: Array, known: Mask | None = None) -> pa.Array:
-    """The column of numbers or flags, no copy of numbers; null where they are not known."""
+    """A column of numbers (not copied) or flags; null where `known` is False."""
     kind = pa.from_numpy_dtype(numbers.dtype)
     is_flags = pa.types.is_boolean(kind)
     data = np.packbits(numbers, bitorder="little") if is_flags else np.ascontiguousarray(numbers)
@@ -29,20 +29,20 @@ def number_column(numbers: Array, known: Mask | None = None) -> pa.Array:
 
 
 def numbers_of(column: pa.Array) -> Array:
-    """The numbers of a column without nulls, not copied."""
+    """The numbers of a column without nulls, without copying."""
     return cast("Array", np.from_dlpack(column))
 
 
 def text_column(texts: Sequence[str]) -> pa.Array:
-    """The column of texts, none of which is null."""
+    """A column of texts without nulls."""
     if len(texts) > FEW:
         return pa.array(texts, pa.string())
     return binary_column([text.encode() for text in texts]).view(pa.string())
 
 
 def flags_of(column: pa.BooleanArray) -> Mask:
-    """The flags of a column; null is none."""
-    if not len(column):  # which may have no buffer
+    """The flags of a column; null counts as False."""
+    if not len(column):  # an empty column may have no buffer
         return np.zeros(0, np.bool_)
     first, spare = divmod(column.offset, 8)
     data = np.frombuffer(column.buffers()[1], np.uint8)[first:]
@@ -52,15 +52,15 @@ def flags_of(column: pa.BooleanArray) -> Mask:
 
 
 def value_lengths(column: pa.Array) -> Numbers:
-    """The bytes of each text or value of bytes; 0 of null."""
-    import pyarrow.compute as pc  # slow to import, and few need it
+    """The length in bytes of each text or value of bytes; 0 for null."""
+    import pyarrow.compute as pc  # slow to import, and rarely needed
 
     lengths = pc.binary_length(column)
     return numbers_of(lengths.fill_null(scalar(0, lengths.type))).astype(np.int64)
 
 
 def scalar(value: bytes | str | float, kind: pa.DataType | None = None) -> pa.Scalar:
-    """A value that is not None; of the type that pyarrow has for it, or of this one."""
+    """A scalar of a value that is not None, of this type or of pyarrow's default type for it."""
     if isinstance(value, str):
         found = text_column([value])[0]
     elif isinstance(value, bytes):
@@ -76,7 +76,7 @@ def no_rows(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def fixed_batch(columns: Iterable[Values], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of numbers and ids, none null."""
+    """A batch of numbers and ids without nulls."""
     arrays = [_fixed_column(*each) for each in zip(columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

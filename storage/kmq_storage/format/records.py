@@ -1,8 +1,8 @@
-"""Record batches: their Arrow schemas, and the way to bytes and back.
+"""Record batches: their Arrow schemas, and encoding and decoding.
 
-A stored batch has `timestamp` and `value`, and of `key`, `headers` and `properties` only
-those that some row has; topic and partition are the commit's, not the batch's, and so is the
-offset until the batch is sealed into a segment.
+A stored batch has the columns `timestamp` and `value`, and `key`, `headers` and `properties` only
+if some row has one. The commit has topic and partition, and also the offsets until the batch is
+sealed into a segment.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 KEY, HEADERS, PROPERTIES, OFFSET = 1, 2, 4, 8
-#: A batch of a typed topic (`format.typed`), and one of them that has tombstones.
+#: Flags of a batch of a typed topic (`format.typed`), and of one with tombstones.
 TYPED, TOMBSTONES = 16, 0x8000
-#: In the row of a segment: its keys were compacted.
+#: A flag in the row of a segment whose keys were compacted.
 COMPACTED = 0x4000
-#: A segment of a keyed topic whose records stand in the order of their queues, a run; untyped.
+#: A flag of an untyped segment that is a run: its records are sorted by queue.
 RUN = 0x2000
-#: What the batches of a segment have.
+#: The optional columns of the batches in a segment.
 SEALED = OFFSET | KEY | HEADERS | PROPERTIES
-#: What tells the queue of a record of a keyed topic, and whether it is a message.
+#: The columns that tell the queue of a keyed topic's record, and whether it is a message.
 TELLING = frozenset({"key", "value"})
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
@@ -50,7 +50,7 @@ PROPERTIES_TYPE = pa.map_(pa.string(), PROPERTY_TYPE)
 
 
 def is_run(columns: int) -> bool:
-    """Whether this is a run; of typed topics the bit says something else."""
+    """Whether these flags mark a run; in typed topics, the bit has another meaning."""
     return columns & (RUN | TYPED) == RUN
 
 
@@ -80,7 +80,7 @@ def stored_schema(columns: int) -> pa.Schema:
 
 
 def is_typed(schema: pa.Schema) -> bool:
-    """Whether a stored batch of this schema, or some columns of it, are of a typed topic."""
+    """Whether a stored batch with this schema, or with some of its columns, is typed."""
     return _are_typed(tuple(schema.names))
 
 
@@ -90,7 +90,7 @@ def _are_typed(names: tuple[str, ...]) -> bool:
 
 
 def columns_of(schema: pa.Schema) -> int:
-    """Which optional columns a stored schema has; a typed one's version is not known from it."""
+    """The optional columns of a stored schema, as flags without a typed topic's version."""
     return _columns_of(tuple(schema.names))
 
 
@@ -102,7 +102,7 @@ def _columns_of(names: tuple[str, ...]) -> int:
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A column of kmq's own in a stored batch of either kind; None when it is not there."""
+    """One of kmq's own columns in a stored batch, typed or not; None if the batch lacks it."""
     position = batch.schema.get_field_index(f"_{name}" if is_typed(batch.schema) else name)
     return batch.column(position) if position >= 0 else None
 
@@ -113,7 +113,7 @@ def keys_of(batch: pa.RecordBatch) -> pa.Array | None:
 
 
 def offsets_of(batch: pa.RecordBatch) -> pa.Array | None:
-    """The offsets of a stored batch; None where they follow from the first."""
+    """The column of offsets of a stored batch; None if they follow from the first offset."""
     return column_of(batch, "offset")
 
 
@@ -125,7 +125,7 @@ def timestamps_of(batch: pa.RecordBatch) -> pa.Array:
 
 
 def has_value(batch: pa.RecordBatch) -> pa.Array:
-    """Which rows of a stored batch are no tombstones."""
+    """A mask of the rows of a stored batch that are no tombstones."""
     if not is_typed(batch.schema):
         return batch.column("value").is_valid()
     gone = column_of(batch, "tombstone")
@@ -145,21 +145,21 @@ def tombstones_of(batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
 
 
 def with_offsets(batch: pa.RecordBatch, offsets: pa.Array) -> pa.RecordBatch:
-    """A stored batch with its offsets as a column, which it has not yet."""
+    """A stored batch with an added column of offsets."""
     if is_typed(batch.schema):
         return batch.append_column(pa.field("_offset", pa.int64()), offsets)
     return batch.add_column(0, pa.field("offset", pa.int64()), offsets)
 
 
 def without_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A stored batch without a column of offsets."""
+    """A stored batch without its column of offsets."""
     position = batch.schema.get_field_index("_offset" if is_typed(batch.schema) else "offset")
     return batch if position < 0 else batch.remove_column(position)
 
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """A record batch as bytes, with what the commit's directory says of it."""
+    """A record batch as bytes, with its facts for the commit's directory."""
 
     message: pa.Buffer
     rows: int
@@ -173,8 +173,8 @@ class EncodedBatch:
 def encode_batch(batch: pa.RecordBatch, *, size: int, columns: int, proven: bool) -> EncodedBatch:
     """Serialise a batch of the stored schema (rows >= 1) as one Arrow IPC message.
 
-    `size` is the number of bytes of keys, values, headers and properties; `columns` says which of
-    them there are; `proven` puts what proves single columns behind the message.
+    `size` is the number of bytes of keys, values, headers and properties. `columns` has the flags
+    of the optional columns. With `proven`, checksums of single columns follow the message.
     """
     low, high = timestamp_bounds(batch)
     message, found = _message_with_parts(batch) if proven else _message(batch)
@@ -193,7 +193,7 @@ def _message_with_parts(batch: pa.RecordBatch) -> tuple[pa.Buffer, int]:
 
 def timestamp_bounds(batch: pa.RecordBatch) -> tuple[int, int]:
     """The lowest and highest timestamp of a stored batch, in UTC microseconds."""
-    # `to_numpy` would import pandas, which takes longer than most that a command does.
+    # `to_numpy` would import pandas, which takes longer than most commands.
     microseconds = np.from_dlpack(timestamps_of(batch))
     return int(microseconds.min()), int(microseconds.max())
 
@@ -201,14 +201,14 @@ def timestamp_bounds(batch: pa.RecordBatch) -> tuple[int, int]:
 def decode_batch(
     message: pa.Buffer, schema: pa.Schema, expected: int, where: str
 ) -> pa.RecordBatch:
-    """The record batch of a message, without copying; CorruptionError when its bytes changed."""
+    """The record batch of a message, without copying; CorruptionError when it is damaged."""
     if checksum(message) != expected:
         raise mismatch(where)
     return read_batch(message, schema, where)
 
 
 def read_batch(message: pa.Buffer, schema: pa.Schema, where: str) -> pa.RecordBatch:
-    """The record batch of a message whose checksum was right, without copying."""
+    """The record batch of a verified message, without copying."""
     try:
         return pa.ipc.read_record_batch(message, schema)
     except (pa.ArrowException, OSError) as error:
@@ -216,22 +216,22 @@ def read_batch(message: pa.Buffer, schema: pa.Schema, where: str) -> pa.RecordBa
 
 
 def mismatch(where: str) -> CorruptionError:
-    """The error of a record batch whose bytes changed."""
+    """The error for a record batch with a wrong checksum."""
     return CorruptionError(f"record batch checksum does not match in {where}")
 
 
 def undecodable(where: str, error: Exception) -> CorruptionError:
-    """The error of a record batch that Arrow can't read though its checksum is right."""
+    """The error for a record batch that Arrow can't read although its checksum is right."""
     return CorruptionError(f"record batch can't be decoded in {where}: {error}")
 
 
 def sealed_batch(batch: pa.RecordBatch, offsets: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
-    """A stored batch with every column of a segment's schema; those it lacks are null."""
+    """A stored batch with all columns of a segment's schema; missing ones are null."""
     return with_nulls(with_offsets(without_offsets(batch), offsets), schema)
 
 
 def with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with every column of a schema; those it lacks are null."""
+    """A batch with all columns of a schema; missing ones are null."""
     names = batch.schema.names
     columns = [
         batch.column(field.name) if field.name in names else null_column(field.type, batch.num_rows)
@@ -241,7 +241,7 @@ def with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def with_light_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same batch, its lists and maps that are all null as `null_column` makes them."""
+    """The batch with columns of lists and maps that are all null replaced by `null_column`."""
     rows = batch.num_rows
     arrays = [
         null_column(column.type, rows)
@@ -258,9 +258,9 @@ def _is_list(kind: pa.DataType) -> bool:
 
 @lru_cache(maxsize=16)
 def null_column(kind: pa.DataType, rows: int) -> pa.Array:
-    """A column of nulls that takes little room in a file, other than what `pa.nulls` makes.
+    """A column of nulls that takes less room in a file than that of `pa.nulls`.
 
-    Lists and maps share their buffers, so that a segment has them once.
+    Lists and maps share their buffers, so that a segment has these only once.
     """
     if not _is_list(kind):
         return _nulls(kind, _rounded(rows)).slice(0, rows)
@@ -282,5 +282,5 @@ def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
 
 @lru_cache(maxsize=16)
 def _zeros(rows: int) -> pa.Buffer:
-    """Where nothing is valid, and every list of nothing begins."""
+    """Zeros, as validity bits of nulls or as offsets of empty lists."""
     return pa.py_buffer(bytes(4 * (rows + 1)))

@@ -1,8 +1,8 @@
-"""The order of rows by the numbers of their queues, in which rows of one queue stay in their own.
+"""Sorting rows by their queues; rows of one queue stay in their order.
 
-Who puts goes round all queues: where no piece of the rows has two of a queue, each row is put where
-the one before it in its queue stands, and one further. That takes a fifth to two thirds of what
-sorting takes, which serves the rest, and short pieces.
+A producer usually sends to all queues in turn. If no piece of the rows has two rows of one queue,
+each row is placed just behind the row before it in its queue. This takes a fifth to two thirds of
+the time of sorting, which is used otherwise, and for short pieces.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Order = npt.NDArray[np.uint32]
 
 _ROW_BITS = np.uint64(32)
-#: Pieces of fewer rows, as they are on average, are sorted sooner than gone through one by one.
+#: If pieces have fewer rows than this on average, sorting is faster than placing.
 _ROUND_ROWS = 512
 
 
@@ -40,14 +40,14 @@ def row_order(pieces: Sequence[Order], places: Sequence[int], queues: int) -> tu
 
 
 def sorting(codes: npt.NDArray[np.uint64]) -> Order:
-    """The order that sorts codes, whose memory is used, and keeps that of equal ones."""
+    """The stable order that sorts codes; it overwrites their memory."""
     return _sorted(codes).astype(np.uint32)
 
 
 def _starts_of_rounds(
     pieces: Sequence[Order], places: Sequence[int], queues: int
 ) -> Numbers | None:
-    """Where queues begin; None when a piece has two rows of one, or they are short."""
+    """Each queue's first row; None when a piece has two rows of one queue, or pieces are short."""
     times_of = np.bincount(places, minlength=len(pieces))
     if times_of @ np.array([*map(len, pieces)], np.int64) < _ROUND_ROWS * len(places):
         return None

@@ -1,7 +1,7 @@
-"""Columns that stand in many pieces, of which rows are taken in any order.
+"""Columns in many pieces, from which rows are taken many times in any order.
 
-Arrow puts the pieces of a column together each time that some of its rows are taken. Of bytes it
-knows views, sixteen bytes that say where a row stands: those are put together instead, once.
+Arrow joins the pieces of a column each time that rows are taken. For bytes, this is avoided by
+views, which are sixteen bytes that tell where a row is: only the views are joined, and only once.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     _Integers = npt.NDArray[np.integer[Any]]
 
 
-#: The bytes of so short a row stand in its view.
+#: The bytes of a row up to this length are in its view.
 WITHIN = 12
-#: Numbers of which none is further from the least take four bytes.
+#: If no number is further than this from the least one, numbers take four bytes each.
 _NEAR = (1 << 32) - 1
 
 
 class Takeable(Protocol):
-    """A column of which rows are taken."""
+    """A column from which rows are taken."""
 
     def take(self, rows: _Integers) -> pa.Array:
         """The rows with these numbers, in this order."""
 
 
 def takeable(column: pa.ChunkedArray) -> Takeable:
-    """A column of which rows will be taken many times."""
+    """A column in a form from which rows can be taken many times."""
     if types.is_binary(column.type):
         return Views(column)
     if types.is_timestamp(column.type) and not column.null_count:
@@ -55,16 +55,16 @@ class _Whole:
 
 
 class PackedNumbers:
-    """Whole numbers; where they are near each other four bytes of each are in memory, or none."""
+    """Whole numbers, in four bytes each if they are near each other, or none if consecutive."""
 
     def __init__(self, least: int, more: _Integers | None) -> None:
         self._least = least
-        #: By how much each is above the least; None where each is one above that before it.
+        #: The distance of each number from the least; None for consecutive numbers.
         self._more = more
 
     @classmethod
     def of(cls, pieces: Sequence[Numbers]) -> PackedNumbers:
-        """Those of pieces, one behind the other."""
+        """The numbers of pieces in sequence."""
         found = [(int(piece.min()), int(piece.max())) for piece in pieces if len(piece)]
         least = min((low for low, _ in found), default=0)
         is_near = max((high for _, high in found), default=0) - least <= _NEAR
@@ -85,7 +85,7 @@ class PackedNumbers:
 
 
 class _Instants:
-    """Timestamps of which none is null."""
+    """Timestamps without nulls."""
 
     def __init__(self, numbers: PackedNumbers, kind: pa.DataType) -> None:
         self._numbers = numbers
@@ -96,10 +96,10 @@ class _Instants:
 
 
 class Views:
-    """Bytes that stand in many pieces."""
+    """Values of bytes in many pieces."""
 
     def __init__(self, column: pa.ChunkedArray) -> None:
-        #: Of each row its length, its first bytes, and which buffer has it where; or all its bytes.
+        #: For each row, its length, first bytes, buffer and position; or all its bytes.
         self._views = np.empty((len(column), 4), np.int32)
         self._data: list[pa.Buffer] = []
         first = 0
@@ -113,7 +113,7 @@ class Views:
         bounds = row_bounds(piece)
         sizes, number = np.diff(bounds), len(self._data)
         if sizes.min() > WITHIN:
-            # First bytes are there for comparing: taking asks for none.
+            # First bytes are only needed for comparisons, not for taking rows.
             views[:, 0], views[:, 2], views[:, 3] = sizes, number, bounds[:-1]
             self._data.append(piece.buffers()[2])
             return

@@ -1,8 +1,8 @@
-"""Typed topics: which schemas they can have, and in which Arrow types their columns are stored.
+"""Typed topics: the schemas that they can have, and the Arrow types in which columns are stored.
 
-A topic's own columns never begin with `_`, so the columns that kmq adds can't collide with them.
-A column is stored in its *stored type*: a dictionary as its values, a view as plain text or
-bytes, also inside of lists, maps and structs. Everything else is stored as it is.
+Names of a topic's own columns never begin with `_`, so they can't collide with columns that kmq
+adds. A column is stored in its *stored type*: a dictionary as its values and a view as plain text
+or bytes, also inside lists, maps and structs. All other types are stored as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kmq_storage.format.records import (
 )
 
 _VERSION_SHIFT = 5
-#: As many as fit between the two flags.
+#: The most versions of a schema, which have to fit between the two flags.
 VERSIONS_MAX = 0x1FF
 
 _EXTENSION = b"ARROW:extension:name"
@@ -39,29 +39,29 @@ _AFTER = (
     (TOMBSTONES, pa.field("_tombstone", pa.bool_())),
     (OFFSET, pa.field("_offset", pa.int64())),
 )
-#: What the batches of a typed topic's segment have.
+#: The flags of the batches in a typed topic's segment.
 SEALED_TYPED = TYPED | SEALED | TOMBSTONES
 
 
 def is_own(name: str) -> bool:
-    """Whether a column of a typed batch is one of the topic's, not one that kmq adds."""
+    """Whether a column of a typed batch is the topic's own, and not added by kmq."""
     return not name.startswith("_")
 
 
 def version_of(columns: int) -> int:
-    """Under which version of the topic's schema a batch was written, from 1."""
+    """The version of the topic's schema in a batch's flags, from 1."""
     return columns >> _VERSION_SHIFT & VERSIONS_MAX
 
 
 def versioned(columns: int, version: int) -> int:
-    """These columns, written under a version of the topic's schema."""
+    """The flags with a version of the topic's schema."""
     return columns | version << _VERSION_SHIFT
 
 
 def typed_schema(own: Iterable[pa.Field], columns: int) -> pa.Schema:
     """The schema of a stored batch: own columns in stored types, and the optional ones.
 
-    What has the columns of a segment has them in the order of a segment, own ones first.
+    If it has all columns of a segment, they are in the order of a segment, with own ones first.
     """
     if columns & SEALED_TYPED == SEALED_TYPED:
         return sealed_schema(own)
@@ -95,7 +95,7 @@ def stored_type(declared: pa.DataType) -> pa.DataType:
 
 
 def _stored_list(declared: pa.DataType) -> pa.DataType:
-    """The stored type of a list, and every other type as it is."""
+    """The stored type of a list; another type as it is."""
     if types.is_list(declared):
         return _with_stored(declared, [declared.value_field], lambda parts: pa.list_(*parts))
     if types.is_large_list(declared):
@@ -111,14 +111,14 @@ def _with_stored(
     parts: Sequence[pa.Field],
     made: Callable[[list[pa.Field]], pa.DataType],
 ) -> pa.DataType:
-    """A type made of the stored types of its parts; the declared one where they are the same."""
+    """A type made of the stored types of its parts; the declared one if they are the same."""
     stored = [part.with_type(stored_type(part.type)) for part in parts]
     same = all(one.type == part.type for one, part in zip(stored, parts, strict=True))
     return declared if same else made(stored)
 
 
 def stored_columns(schema: pa.Schema) -> pa.Schema:
-    """The own columns of a topic as they are stored; a tombstone has none, so all can be null."""
+    """The stored own columns of a topic, all nullable, since a tombstone has none of them."""
     return pa.schema([pa.field(field.name, stored_type(field.type)) for field in schema])
 
 
@@ -128,7 +128,7 @@ def encode_schema(schema: pa.Schema) -> str:
 
 
 def check_schema(schema: object) -> pa.Schema:
-    """InvalidRequestError, naming the column, unless a topic can have this schema."""
+    """Check the schema of a topic; InvalidRequestError names a column that is not supported."""
     if not isinstance(schema, pa.Schema):
         raise InvalidRequestError(
             f"schema must be a pyarrow.Schema, not {type(schema).__name__}", setting="schema"
