@@ -1,4 +1,4 @@
-"""What numpy's arrays are called in annotations; nobody waits for `numpy.typing`."""
+"""Names of numpy's arrays for annotations, without the slow import of `numpy.typing`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-#: Offsets, rows, places, counts and the like.
+#: Offsets, rows, counts and the like.
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
-#: A flag for each of something.
+#: One flag per row or element.
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
 #: Numbers of any kind, or rows of several.
 Array: TypeAlias = "npt.NDArray[Any]"

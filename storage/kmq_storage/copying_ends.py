@@ -1,7 +1,7 @@
-"""What a copy of keyed queues has to know of ends that its source forgot before it came to them.
+"""Ends of keyed queues that the source of a copy forgot before the copy reached them.
 
-An end goes when it is old and its run begins where the topic does. Of such a run a copy may have
-the first part already, with messages that the end would have ended.
+An end is dropped when it is old and its run begins where the topic begins. A copy may already have
+the first part of such a run, with messages that the end would have ended.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from kmq_storage.maintenance.runs import BegunRun
 def records_behind(
     copied: Topic, proof: ChunkReader, piece: Replacement, reader: ChunkReader
 ) -> Records:
-    """The records of a piece that follows what was copied.
+    """The records of a piece that follows the records that were copied.
 
-    Queues of which more was copied than the source has begin there at the index that they have in
-    the source.
+    If more messages of a queue were copied than the source still has, the queue begins in the piece
+    at the index that it has in the source.
     """
     row, start = piece.rows[0], piece.topic.partition(piece.partition).start
     if not (row.in_run and row.base_offset <= start and row.base_offset < piece.span[0]):

@@ -1,8 +1,9 @@
-"""Copying queues: what they are and read, and what became of each record, as of one moment.
+"""Copying queues: their settings, their topics, and the state of each record, as of one moment.
 
-A queue goes over whole, in one commit behind its records: who is to have a record, how often it
-was handed out, until when it is held or waits. The next copy puts the queue of that moment in its
-place, unless somebody has received from the copy since: it has a life of its own then.
+A queue is copied whole, in one commit after its records: which records were delivered and how
+often, and until when a record is locked or delayed. The next copy replaces the copied queue with
+the source's queue of that moment. It doesn't if somebody received from the copied queue meanwhile:
+from then on that queue is independent.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from kmq_storage.slips import tell_noted
 
 
 def queues_of(source: CommitLog) -> list[Queue]:
-    """The queues of a store as they are now, with what receivers noted and nobody committed yet."""
+    """The queues of a store as they are now, with receivers' notes that are not committed yet."""
     found = [copied(queue) for queue in source.state.queues]
     for queue in found:
         tell_noted(source.files, queue)
@@ -29,11 +30,11 @@ def queues_of(source: CommitLog) -> list[Queue]:
 
 
 def copy_queues(queues: Sequence[Queue], lsn: int, target: CommitLog) -> int:
-    """Put queues, as they were at an LSN of their store, into another one; how many are new there.
+    """Copy queues, as of an LSN of their store, into another store; how many are new there.
 
-    Their records are there already. A warning names those that are left as they are, since
-    somebody received from them. AlreadyExistsError when another queue has the name,
-    InvalidRequestError when what is to be said of one is too much for a commit.
+    Their records must have been copied before. A warning names the queues that are not replaced
+    because somebody received from them. AlreadyExistsError when another queue has the name,
+    InvalidRequestError when the state of a queue is too large for a commit.
     """
     used, put = [], 0
     for queue in queues:
@@ -54,7 +55,7 @@ def copy_queues(queues: Sequence[Queue], lsn: int, target: CommitLog) -> int:
 def _put(queue: Queue, lsn: int, target: CommitLog) -> bool:
     with suppress(ConflictError):
         return _copy(queue, lsn, target)
-    return _copy(queue, lsn, target)  # another copy may have been faster
+    return _copy(queue, lsn, target)  # another process may have copied it first
 
 
 def _copy(queue: Queue, lsn: int, target: CommitLog) -> bool:
@@ -70,7 +71,7 @@ def _copy(queue: Queue, lsn: int, target: CommitLog) -> bool:
         entries.append(BatchIdEntry(turns, queue.turns))
     try:
         target.commit([Unit(tuple(entries))])
-    except DuplicateCommitError:  # another copy was faster
+    except DuplicateCommitError:  # another process copied it first
         return False
     except InvalidRequestError as error:
         raise InvalidRequestError(

@@ -2,8 +2,9 @@
 
     amount >= 100 and (kind in ('order', 'refund') or not region = 'EU') and note is null
 
-A comparison with a property that a record doesn't have, or has with another kind of value, is
-unknown, as in SQL: so is `not` of it, and only what is true is let in.
+As in SQL, a comparison is unknown when the record doesn't have the property, or has it with another
+kind of value. `not` of an unknown result is unknown too. A filter accepts only records for which
+the expression is true.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_][A-Za-z_0-9.\-]*)"
     r"|(?P<sign><>|<=|>=|!=|=|<|>|\(|\)|,))"
 )
-#: What is in each other deeper than that would go beyond the interpreter's depth.
+#: The deepest nesting of an expression; deeper ones would exceed the interpreter's recursion limit.
 _DEPTH_MAX = 100
 _WORDS = frozenset({"and", "or", "not", "in", "is", "null", "true", "false"})
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
@@ -43,7 +44,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 Value: TypeAlias = int | float | str | bool
-#: Columns of properties in, a column of true, false and null (unknown) out.
+#: Takes the columns of properties; returns a column of true, false and null (unknown).
 Filter: TypeAlias = "Callable[[_Columns], pa.Array]"
 
 
@@ -87,7 +88,7 @@ def parsed_filter(expression: str) -> Filter:
 
 
 def tagged(tags: str, expression: str | None) -> str | None:
-    """The filter for records with one of some tags (`a || b`), of which an expression is true, too.
+    """The filter for records that have one of these tags (`a || b`) and match the expression.
 
     A record's tag is its property `tag`. `*` stands for all records, as in RocketMQ: also those
     without a tag.
@@ -107,7 +108,7 @@ def tagged(tags: str, expression: str | None) -> str | None:
 
 
 def accepted(expression: str | None, properties: pa.Array | None, rows: int) -> pa.Array:
-    """Which of some records a filter lets in; `properties`: their column, None without any."""
+    """Which records a filter accepts; `properties` is their column, or None if none has any."""
     if expression is None:
         return pa.repeat(True, rows)
     column = pa.nulls(rows, PROPERTIES_TYPE) if properties is None else properties
@@ -250,7 +251,7 @@ def _number(text: str) -> int | float:
 
 
 def _joined(how: Callable[[Any, Any], Any], parts: Sequence[Filter]) -> Filter:
-    """One after the other, so that no number of them is too deep for the interpreter."""
+    """Combine the parts in a loop, so that many parts don't exceed the recursion limit."""
     return lambda columns: reduce(how, (part(columns) for part in parts))
 
 
@@ -274,7 +275,7 @@ def _compared(name: str, sign: str, value: Value) -> Filter:
 
 
 def _compared_numbers(compare: Callable[[Any, Any], Any], values: pa.Array, value: Any) -> pa.Array:
-    """Whole numbers among each other exactly, whatever their size; all others as floats."""
+    """Compare whole numbers with each other exactly, whatever their size; all others as floats."""
     whole, broken = pc.struct_field(values, "int"), pc.struct_field(values, "float")
     if isinstance(value, float):
         of_whole = compare(whole.cast(pa.float64(), safe=False), scalar(value))

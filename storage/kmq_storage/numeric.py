@@ -1,4 +1,4 @@
-"""Numbers that users hand in: Python's own, and those of numpy and Arrow."""
+"""Numbers from users: Python's own, and those of numpy and Arrow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def whole(value: Any) -> int | None:
-    """A whole number, also one of numpy's, as int; None for what is none, as True."""
+    """A whole number, also one of numpy, as int; None for other values, also for True and False."""
     if type(value) is int:
         return value
     if isinstance(value, bool):
@@ -21,7 +21,7 @@ def whole(value: Any) -> int | None:
 
 
 def seconds_of(value: Any) -> float | None:
-    """Seconds of a number or a timedelta, which may be any, nan too; None for what is neither."""
+    """The seconds of a number or a timedelta, unchecked: also nan; None for other values."""
     if isinstance(value, float):
         return value
     if isinstance(value, timedelta):

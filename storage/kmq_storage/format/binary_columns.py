@@ -1,4 +1,4 @@
-"""Binary columns of bytes, and as numpy arrays: where each row stands, without a copy."""
+"""Make binary columns from bytes, and see them as numpy arrays without a copy."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: So many values are few.
+#: Up to so many values, a column is made without `pa.array()`: see `binary_column`.
 FEW = 256
 
 
 def binary_column(values: Sequence[bytes | None]) -> pa.Array:
-    """A column of bytes; a short one is made of buffers.
+    """A binary column of these values; a short one is made from buffers, without `pa.array()`.
 
-    The first `pa.array()` of a process imports pandas, for which its first record would wait. Of
-    many values it makes one several times as fast.
+    The first `pa.array()` of a process imports pandas, which would delay its first record. For many
+    values `pa.array()` is several times as fast.
     """
     count, nulls = len(values), values.count(None)
     if count > FEW:
@@ -40,15 +40,15 @@ def binary_column(values: Sequence[bytes | None]) -> pa.Array:
 
 
 def row_bounds(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where in the column's buffer each row begins, and where the last one ends."""
-    if not len(column):  # which may have no buffer
+    """Where each row begins in the column's buffer, and where the last row ends."""
+    if not len(column):  # an empty column may have no buffer
         return np.zeros(1, np.int32)
     offsets = np.frombuffer(column.buffers()[1], np.int32)
     return offsets[column.offset : column.offset + len(column) + 1]
 
 
 def row_bytes(column: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of all rows, one after another: of a slice only its own."""
+    """The bytes of all rows, one after another; for a slice only those of its rows."""
     bounds, data = row_bounds(column), column.buffers()[2]
     if data is None or not len(column):
         return np.zeros(0, np.uint8)

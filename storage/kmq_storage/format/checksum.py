@@ -1,7 +1,7 @@
-"""CRC-32C, the checksum of everything that kmq writes; and digests, for what is named after bytes.
+"""CRC-32C, the checksum of everything that kmq writes; and digests, for names made from contents.
 
-One algorithm per format version: a reader without an optional library must not be unable to
-verify. CRC-32C is what Kafka uses, and Java has it built in.
+There is one algorithm per format version, so that every reader can verify without an optional
+library. Kafka uses CRC-32C too, and Java has it built in.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ Bytes: TypeAlias = bytes | pa.Buffer
 
 
 def checksum(data: Bytes, seed: int = 0) -> int:
-    """The CRC-32C of bytes, continued from a seed; other threads run meanwhile."""
+    """The CRC-32C of bytes, continued from a seed; the GIL is released meanwhile."""
     return int(_crc32c()(data, seed))
 
 
 @cache
 def _crc32c() -> Callable[[Bytes, int], int]:
-    # With its first use, since it takes 30 ms: `import kmq_spark` shall not.
+    # Imported at the first use: it takes 30 ms, which `import kmq_spark` must not.
     from awscrt.checksums import crc32c
 
     function: Callable[[Bytes, int], int] = crc32c
@@ -38,7 +38,7 @@ def checksum_of(buffers: Iterable[Bytes]) -> int:
 
 
 def digest_of(data: Bytes) -> bytes:
-    """16 bytes that no other bytes have."""
-    import hashlib  # slow to import, and few need it
+    """A digest of 16 bytes; different bytes have different digests."""
+    import hashlib  # slow to import, and rarely needed
 
     return hashlib.blake2b(data, digest_size=16).digest()

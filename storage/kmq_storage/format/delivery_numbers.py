@@ -1,17 +1,18 @@
-"""The number of a delivery: how often a record was handed out, and which first time that goes by.
+"""Delivery numbers: how often a record was handed out, counted again after each new binding.
 
-A topic that a queue unbinds and binds again is read as a new one, so its records are handed out as
-if for the first time. Numbers go up by a large step each time, so that none comes again.
+When a queue unbinds a topic and binds it again, the queue reads it as a new topic: its records are
+handed out as if for the first time. Each binding starts its numbers a large step higher, so that no
+number is used twice.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-#: How far the first deliveries stand apart, from one time that a topic is unbound to the next.
+#: The distance between the first delivery numbers of two successive bindings of a topic.
 DELIVERIES_APART = 2**32
 
 
 def times_of(delivery: Any) -> Any:
-    """How often a record was handed out, by the number of its delivery, or an array of them."""
+    """How often a record was handed out, from its delivery number or an array of these."""
     return delivery % DELIVERIES_APART

@@ -1,4 +1,4 @@
-"""`kmq.json`: which store this is, and which format it has."""
+"""`kmq.json`: the identity of a store and the version of its format."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from kmq_storage.format.json_bytes import members_checksum
 
 @dataclass(frozen=True, slots=True)
 class BucketFacts:
-    """What a race for names showed at the creation of a store."""
+    """What the creation of a store found out about its bucket, by racing for names."""
 
     #: Why several writers can't share the store; empty when they can.
     one_writer: str
-    #: Whether the bucket answers uploads that are to create a name.
+    #: Whether the bucket supports conditional uploads, which create a name only if it is new.
     conditional: bool
-    #: Names, writers and bytes of a body, of each race.
+    #: For each race: the number of names, of writers, and of bytes of a body.
     races: tuple[tuple[int, int, int], ...]
 
 
@@ -31,21 +31,21 @@ class Identity:
 
     store_id: uuid.UUID
     log_file_bytes: int = limits.LOG_FILE_BYTES
-    #: What was found out about the bucket when the store was made; None outside of buckets.
+    #: What the creation of the store found out about the bucket; None for a store on a disk.
     bucket: BucketFacts | None = None
-    #: Prefixes of the same bucket whose staged files and segments are this clone's, too.
+    #: The prefixes of the same bucket whose staged files and segments this clone uses too.
     origins: tuple[str, ...] = ()
-    #: Whether it is a clone that nobody writes to.
+    #: Whether the store is a clone that refuses writes.
     read_only: bool = False
 
     @property
     def seed(self) -> int:
-        """What the checksums of frame headers start from."""
+        """The seed of the checksums of frame headers."""
         return checksum(self.store_id.bytes)
 
 
 def encode_identity(identity: Identity) -> bytes:
-    """The JSON of kmq.json, with a checksum over its other members."""
+    """The JSON of kmq.json, with a checksum over all other members."""
     special = identity.origins or identity.read_only
     body: dict[str, object] = {
         "format": limits.CLONE_FORMAT_VERSION if special else limits.FORMAT_VERSION,
@@ -62,9 +62,10 @@ def encode_identity(identity: Identity) -> bytes:
 
 
 def decode_identity(raw: bytes, url: str) -> Identity:
-    """The identity of a store, once version and checksum are right.
+    """The identity of a store, after its version and checksum were checked.
 
-    FormatVersionError for one of a newer kmq; CorruptionError when bytes changed, also of that.
+    FormatVersionError for a store of a newer kmq; CorruptionError when bytes changed, also those of
+    the version.
     """
     try:
         body = json.loads(raw)

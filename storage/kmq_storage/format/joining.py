@@ -1,4 +1,4 @@
-"""Putting stored record batches together, though some have columns that others lack."""
+"""Concatenate stored record batches, of which some may lack optional columns of others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def columns_of_all(batches: Iterable[pa.RecordBatch]) -> int:
 
 
 def joined(batches: Sequence[pa.RecordBatch], columns: int) -> pa.RecordBatch:
-    """The rows of all batches, with these optional columns; one batch alone is not copied.
+    """The rows of all batches, with these optional columns; a single batch is not copied.
 
     Batches of a typed topic have the same own columns (`Layout.current`).
     """

@@ -1,4 +1,4 @@
-"""Where a message stands, as files say it of messages that their own lists point at."""
+"""The position, length and checksum of a message, as lists and footers of files store them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import struct
 from dataclasses import dataclass
 
 _PLACE = struct.Struct("<QII")
-#: No file is longer, and no library takes more.
+#: The largest end of a message: no file is longer, and libraries refuse larger numbers.
 _END_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class MessagePlace:
-    """Where a message stands in a file, and its CRC."""
+    """Where a message is in a file, and its CRC."""
 
     position: int
     length: int
     checksum: int
 
-    #: Bytes of `pack`.
+    #: The number of bytes that `pack` returns.
     SIZE = _PLACE.size
 
     def pack(self) -> bytes:
-        """It as bytes of fixed width."""
+        """The binary form, of fixed width."""
         return _PLACE.pack(self.position, self.length, self.checksum)
 
     @property
@@ -32,13 +32,13 @@ class MessagePlace:
 
 
 def unpack_place(packed: bytes) -> MessagePlace:
-    """What `MessagePlace.pack` made; ValueError when it is in no file, as damaged bytes may say."""
+    """Decode the bytes of `MessagePlace.pack`; ValueError when damage made the place impossible."""
     place = MessagePlace(*_PLACE.unpack(packed))
     check_place(place.position, place.length)
     return place
 
 
 def check_place(position: int, length: int) -> None:
-    """ValueError for a place beyond what any file may have."""
+    """Raise ValueError for a place that no file can have."""
     if position + length > _END_MAX:
         raise ValueError(f"no file has {length} bytes at {position}")

@@ -1,4 +1,4 @@
-"""What pyarrow writes, as the pieces in which it does: nothing is copied on the way."""
+"""The buffers that pyarrow writes, one by one, so that serialised messages are not copied."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kmq_storage.format.checksum import Bytes
 
 
 class Pieces:
-    """A file for pyarrow to write into, which hands on what it got without copying it."""
+    """A file that pyarrow writes into; it keeps the written buffers and doesn't copy them."""
 
     closed = False
 
@@ -16,15 +16,15 @@ class Pieces:
         self._buffers: list[Bytes] = []
 
     def write(self, data: Bytes) -> int:
-        """Keep it until it is taken."""
+        """Keep the buffer until `take` returns it."""
         self._buffers.append(data)
         return len(data)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: pyarrow calls this, and there is nothing to flush."""
 
     def take(self, length: int | None = None) -> list[Bytes]:
-        """The buffers that were written and not taken yet, or those of the first bytes."""
+        """Remove and return the kept buffers: all, or those of the first `length` bytes."""
         count = 0
         while count < len(self._buffers) and (length is None or length > 0):
             length = length and length - len(self._buffers[count])
@@ -34,7 +34,7 @@ class Pieces:
 
 
 def message_pieces(batch: pa.RecordBatch) -> list[Bytes]:
-    """The pieces of a record batch's message."""
+    """The buffers of the message of a record batch, without the message of its schema."""
     pieces = Pieces()
     with pa.ipc.new_stream(pa.PythonFile(pieces, mode="w"), batch.schema) as writer:
         writer.write_batch(batch)

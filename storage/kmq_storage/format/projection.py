@@ -1,4 +1,4 @@
-"""Some columns of a sealed record batch, without a look at the others."""
+"""Read some columns of a sealed record batch without reading the others."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kmq_storage.format.records import read_batch, undecodable
 def read_columns(
     message: pa.Buffer, schema: pa.Schema, columns: Sequence[int], where: str
 ) -> pa.RecordBatch:
-    """These columns of a message, by their positions in its schema, in that order.
+    """The columns of a message at these positions of its schema, in this order.
 
-    Neither copied where they are uncompressed, nor are bytes of others looked at.
+    Uncompressed columns are not copied, and bytes of other columns are not read.
     """
     if not is_compressed(message):
         return read_batch(message, schema, where).select(list(columns))
@@ -29,7 +29,7 @@ def read_columns(
 
 
 class _Pieces:
-    """A file of buffers one behind the other, of which pyarrow never reads across two."""
+    """A file made of buffers; pyarrow never reads across the boundary of two."""
 
     closed = False
 

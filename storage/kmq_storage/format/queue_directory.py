@@ -1,8 +1,8 @@
 """The directory of a run: its queues in blocks, and a list of the blocks, behind the run's batches.
 
-Blocks and list are Arrow messages with a checksum each, so one queue is found by reading the list
-and one block, however many queues there are. Where queues begin anew in the run, a second list
-with blocks of its own says which.
+Each block and the list is an Arrow message with a checksum. A queue is found by reading the list
+and one block, however many queues the run has. If queues begin anew in the run, a second list with
+its own blocks names these.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kmq_storage.format.records import decode_batch
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: Queues of one block, and bytes of their names, at most: what a look-up reads.
+#: The most queues of one block, and bytes of their names. A look-up reads one block.
 _BLOCK_QUEUES = 4_096
 _BLOCK_BYTES = 256 * 1024
 
@@ -45,18 +45,22 @@ _LIST = pa.schema(
 )
 
 Table = TypeVar("Table")
-#: Names, what is said of each, and the first row.
+#: The names, the other column about each, and the first row.
 _Block: TypeAlias = tuple[pa.Array, Any, int]
 
 
 class DirectoryEncoder:
-    """Makes the messages of a directory; knows where its lists are when all are made."""
+    """Makes the messages of a directory; `lists` is known when all messages are made."""
 
     def __init__(self, tables: Iterable[QueueTable], beginnings: Callable[[], Beginnings]) -> None:
-        """Of these queues; what is called tells which begin anew, when the batches are made."""
+        """Prepare a directory of these queues.
+
+        `beginnings` returns the queues that begin anew. It is called only after the batches are
+        made.
+        """
         self._tables = tables
         self._beginnings = beginnings
-        #: The list of all queues, and that of those which begin anew if there are any.
+        #: The list of all queues and, if some queues begin anew, the list of these.
         self.lists: tuple[MessagePlace, ...] = ()
 
     @property
@@ -65,7 +69,7 @@ class DirectoryEncoder:
         return self.lists[-1].end
 
     def messages(self, position: int) -> Iterator[pa.Buffer]:
-        """The messages, the first of which stands at this position of the file."""
+        """The messages; the first one starts at this position of the file."""
         yield from self._listed(position, map(_queue_blocks, self._tables), _BLOCK)
         beginnings = self._beginnings()
         if len(beginnings):
@@ -74,7 +78,7 @@ class DirectoryEncoder:
     def _listed(
         self, position: int, tables: Iterable[Iterator[_Block]], schema: pa.Schema
     ) -> Iterator[pa.Buffer]:
-        """Blocks, and the list of them."""
+        """The blocks, then their list."""
         blocks: list[tuple[bytes, int, int, int, int]] = []
         for names, column, row in chain.from_iterable(tables):
             message = _message([names, number_column(column)], schema)
@@ -106,7 +110,7 @@ def _message(columns: list[pa.Array], schema: pa.Schema) -> pa.Buffer:
 
 
 def _cuts(names: pa.Array) -> Iterator[tuple[int, int]]:
-    """Names that make a block each: first, and behind the last."""
+    """The names of each block: the first, and the end (exclusive)."""
     bounds = row_bounds(names)
     first = 0
     while first < len(names):
@@ -117,7 +121,7 @@ def _cuts(names: pa.Array) -> Iterator[tuple[int, int]]:
 
 
 class Listed(ABC, Generic[Table]):
-    """Blocks of ascending names that are listed by their first ones."""
+    """Blocks of ascending names, with a list that has the first name of each block."""
 
     def __init__(self, message: pa.Buffer, place: MessagePlace, file: str) -> None:
         self._file = file
@@ -133,11 +137,11 @@ class Listed(ABC, Generic[Table]):
         return len(self._places)
 
     def block_of(self, name: bytes) -> int:
-        """The block that has a queue, if the run has it; -1 where it can't."""
+        """The only block that can have this queue; -1 when the run can't have it."""
         return bisect_right(self._firsts, name) - 1
 
     def blocks_of(self, names: pa.Array) -> Iterator[tuple[int, int, int]]:
-        """The blocks that may have some of many names that ascend, each with the range of these."""
+        """The blocks that may have some of these ascending names, each with its range of them."""
         at = first_from(names, self._firsts[0]) if self._firsts else len(names)
         while at < len(names):
             block = self.block_of(names[at].as_py())
@@ -147,15 +151,15 @@ class Listed(ABC, Generic[Table]):
             at = behind
 
     def place(self, block: int) -> MessagePlace:
-        """Where a block stands."""
+        """Where the message of a block is in the file."""
         return self._places[block]
 
     @abstractmethod
     def decoded(self, block: int, message: pa.Buffer) -> Table:
-        """What a block says; CorruptionError when its bytes changed."""
+        """The decoded contents of a block; CorruptionError when its bytes changed."""
 
     def tables(self, read: Callable[[int], Table]) -> Iterator[Table]:
-        """What all blocks say."""
+        """The decoded contents of all blocks."""
         return (read(block) for block in range(len(self)))
 
     def _batch(self, block: int, message: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
@@ -171,7 +175,7 @@ class Listed(ABC, Generic[Table]):
 
 
 class Directory(Listed[QueueTable]):
-    """The queues of a run, whose blocks are read when they are needed."""
+    """The queues of a run; a block is read only when it is needed."""
 
     def __init__(self, message: pa.Buffer, place: MessagePlace, file: str, rows: int) -> None:
         super().__init__(message, place, file)
@@ -179,7 +183,7 @@ class Directory(Listed[QueueTable]):
 
     @property
     def first_row(self) -> int:
-        """The first row that is a message."""
+        """The first row of the run that is a message."""
         return self._rows[0]
 
     def starts(self) -> list[tuple[bytes, int]]:
@@ -187,7 +191,7 @@ class Directory(Listed[QueueTable]):
         return list(zip(self._firsts, self._rows, strict=False))
 
     def blocks_between(self, first: int, behind: int) -> tuple[int, int]:
-        """The blocks with any of some rows: first, and behind the last."""
+        """The blocks that have any of these rows: the first, and the end (exclusive)."""
         if first >= behind:
             return 0, 0
         return bisect_right(self._rows, first) - 1, bisect_left(self._rows, behind)
@@ -205,12 +209,12 @@ class Directory(Listed[QueueTable]):
 
 
 def _narrow(starts: Numbers) -> npt.NDArray[np.integer[Any]]:
-    """Ascending rows in half the memory where they fit: those of each queue stay at hand."""
+    """Ascending rows, in 32 bits each if they fit; the rows of all queues stay in memory."""
     return starts.astype(np.int32) if starts[-1] <= np.iinfo(np.int32).max else starts
 
 
 class BeginningList(Listed[Beginnings]):
-    """The queues that begin anew in a run, whose blocks are read when they are needed."""
+    """The queues that begin anew in a run; a block is read only when it is needed."""
 
     def decoded(self, block: int, message: pa.Buffer) -> Beginnings:
         """The queues of a block."""

@@ -1,4 +1,4 @@
-"""The entry of a change that was made of what somebody read, and stands only if nobody else did."""
+"""The entry of an optimistic change: it is valid only if nobody changed what its author read."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TurnEntry:
-    """The commit follows all that was changed in one lane of a topic, and is a change there."""
+    """The commit changes a lane of a topic, and is valid only if `seen` covers its last change."""
 
     topic_id: bytes
-    #: What is changed one after the other.
+    #: Changes of the same lane are serialised.
     lane: int
-    #: The author read all commits up to this LSN.
+    #: The author had read all commits up to this LSN.
     seen: int
 
     kind = 23

@@ -1,4 +1,4 @@
-"""The entry of records that are to be stored once within a while, by a text of the sender's."""
+"""The entry of records that senders deduplicate: a text is stored once within a span of time."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import NamedTuple
 
 
 class Uniq(NamedTuple):
-    """One such record: its partition, its offset, and the digest of its text."""
+    """One deduplicated record: its partition, its offset, and the digest of its text."""
 
     partition: int
-    #: From 0 among the unit's records for the partition, until the commit is bound.
+    #: Until the commit is bound, counted from 0 among the unit's records for the partition.
     offset: int
     digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class UniqEntry:
-    """Some of the records that the same unit has for a topic are not to be stored a second time."""
+    """Names the records of the same unit, for one topic, that must not be stored a second time."""
 
     topic_id: bytes
-    #: Which ones were stored long enough ago is judged by this, UTC us.
+    #: The end (UTC us) of the window of deduplication: texts that are older than it are ignored.
     time: int
     uniqs: tuple[Uniq, ...]
 
@@ -31,11 +31,11 @@ class UniqEntry:
     _row = struct.Struct("<IxxxxQ16s")
 
     def bound(self, uniqs: tuple[Uniq, ...]) -> UniqEntry:
-        """The same with the offsets that the records got."""
+        """The same entry with the final offsets of the records."""
         return replace(self, uniqs=uniqs)
 
     def shifted(self, rows: Mapping[int, int]) -> UniqEntry:
-        """The same behind so many more records of the unit, by partition."""
+        """The same entry when `rows` more records of the unit, by partition, come before it."""
         return replace(
             self, uniqs=tuple(u._replace(offset=u.offset + rows[u.partition]) for u in self.uniqs)
         )

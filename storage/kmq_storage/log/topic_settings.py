@@ -25,5 +25,8 @@ def settings_of(topic: str, members: Mapping[str, Any]) -> TopicSettings:
 
 @lru_cache(maxsize=1024)
 def _shared(schemas: tuple[str, ...]) -> tuple[str, ...]:
-    """Equal schemas as one value: thousands of topics may have them, and tasks are told of each."""
+    """Return the same object for equal schemas.
+
+    Thousands of topics may have the same schemas, and tasks are sent the settings of each topic.
+    """
     return schemas

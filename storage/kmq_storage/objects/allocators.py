@@ -1,4 +1,4 @@
-"""Memory that nobody uses any more, and that allocators keep for who might ask again."""
+"""Unused memory that allocators keep for later allocations."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import pyarrow as pa
 
 from kmq_storage.objects.libc import LIBC
 
-#: Of glibc; the C libraries of other systems keep less.
+#: Only glibc has it; the C libraries of other systems keep less memory.
 _trim = getattr(LIBC, "malloc_trim", None)
 
 
 def give_back() -> None:
-    """Give idle memory of Arrow's and C's allocators back to the machine.
+    """Return unused memory of Arrow's and C's allocators to the system.
 
-    For after work that took hundreds of MiB: threads that ended leave theirs in pieces, which
-    nothing else takes.
+    Call it after work that used hundreds of MiB: threads that ended leave fragments, which nothing
+    else returns.
     """
     pa.default_memory_pool().release_unused()
     if _trim is not None:

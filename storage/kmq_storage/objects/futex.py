@@ -37,13 +37,16 @@ _syscall = _load()
 
 
 def wake(address: int, most: int = _EVERYBODY) -> None:
-    """Wake the waiters of the 32-bit word at this address, at most so many."""
+    """Wake at most `most` waiters of the 32-bit word at this address."""
     if _syscall is not None:
         _syscall(_SYSCALL, ctypes.c_void_p(address), _WAKE, most, None, None, 0)
 
 
 def wait(address: int, value: int, timeout: float) -> None:
-    """Sleep while the 32-bit word holds the value, at most `timeout` seconds."""
+    """Sleep while the 32-bit word has this value, at most `timeout` seconds.
+
+    It may return earlier, so the caller must look at the word again.
+    """
     if _syscall is None:
         time.sleep(min(timeout, _POLL_SECONDS))
         return

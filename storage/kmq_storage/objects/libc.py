@@ -1,4 +1,4 @@
-"""The C library, for system calls that Python has no name for; they set `ctypes.get_errno()`."""
+"""The C library, for system calls that Python's `os` lacks; they set `ctypes.get_errno()`."""
 
 from __future__ import annotations
 

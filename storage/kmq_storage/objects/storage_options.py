@@ -1,7 +1,7 @@
 """Options of a bucket's client, checked before anything is opened.
 
-What obstore meets first when it makes a request ends the thread in a panic, or tells of a type
-but not of the option. No message here shows a value: it may be a secret.
+obstore finds some wrong options only when it makes a request, and then panics, or its message has a
+type but not the name of the option. No message here shows a value, since it may be a secret.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.names import nearest
 
-#: What is asked for most, and what others call it: for a hint, obstore knows more.
+#: The most frequent options, and their names elsewhere, for hints; obstore knows more options.
 _USUAL = (
     *("access_key_id", "secret_access_key", "session_token", "endpoint", "region"),
     *("skip_signature", "virtual_hosted_style_request", "request_payer", "conditional_put"),
@@ -26,8 +26,8 @@ _USUAL = (
     *("timeout", "connect_timeout", "allow_http", "default_headers", "proxy_url", "user_agent"),
     *("cache_bytes", "cache_folder", "cache_folder_bytes"),
 )
-#: What the HTTP client of every scheme is told, besides `default_headers`. Among the options of a
-#: bucket obstore takes these for its own, and panics.
+#: The options of the HTTP client of every scheme, besides `default_headers`. obstore panics if they
+#: are among the options of the bucket itself.
 _OF_CLIENT = frozenset(
     (
         *("allow_http", "allow_invalid_certificates", "connect_timeout", "default_content_type"),
@@ -37,13 +37,13 @@ _OF_CLIENT = frozenset(
         *("proxy_url", "randomize_addresses", "read_timeout", "timeout", "user_agent"),
     )
 )
-#: The headers that every request has are a mapping.
+#: The types that an option of the HTTP client can have; `default_headers` is a mapping.
 _CLIENT = (str, bool, timedelta, Mapping)
 _UNKNOWN = re.compile(r"(?:Configuration key: '|Invalid key: )([\w-]+)")
 
 
 def checked_options(options: object) -> dict[str, Any]:
-    """Options by name; InvalidRequestError when they are no mapping of such."""
+    """The options by name; InvalidRequestError when they are not a mapping of options."""
     if options is None:
         return {}
     if not isinstance(options, Mapping):
@@ -55,9 +55,10 @@ def checked_options(options: object) -> dict[str, Any]:
 
 
 def with_client_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options under obstore's names, with those of its HTTP client where obstore wants them.
+    """Options under obstore's names, with those of the HTTP client moved into `client_options`.
 
-    Beside the others, as Spark's options have to be, they count as well as in `client_options`.
+    Options of the HTTP client may be given in `client_options`, or, as Spark's options must be,
+    beside the other options.
     """
     client = checked_options(given.get("client_options"))
     found: dict[str, Any] = {}
@@ -71,7 +72,7 @@ def with_client_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_client(given: Mapping[str, Any]) -> None:
-    """InvalidRequestError for options, under obstore's names, that would fail in a request."""
+    """Raise InvalidRequestError for options (under obstore's names) that would fail a request."""
     for name, value in given.items():
         if name == "client_options":
             for inner, setting in checked_options(value).items():
@@ -84,23 +85,23 @@ def check_client(given: Mapping[str, Any]) -> None:
             _check_type(name, value, (str, bool), "text or a bool")
             if "endpoint" in name:
                 check_endpoint(name, value)
-            elif "service_account" not in name:  # which may be JSON of several lines
+            elif "service_account" not in name:  # a service account may be JSON of several lines
                 _check_printable(name, value)
 
 
 def check_endpoint(name: str, value: object) -> None:
-    """InvalidRequestError unless it is the URL of a server."""
+    """Raise InvalidRequestError unless the value is the URL of a server."""
     text = str(value)
     if " " in text or not _fits_a_header(text) or not _is_server(text):
         raise _refused(f"{name} is no URL of a server, as http://127.0.0.1:9000 is one")
 
 
 def unknown_option(message: str) -> InvalidRequestError | None:
-    """The error for what obstore says of a name that it doesn't know; None for other messages."""
+    """The error for obstore's message about an unknown option; None for other messages."""
     found = _UNKNOWN.search(message)
     if found is None:
         return None
-    others = (name for name in _USUAL if name != found[1])  # which is one of another scheme
+    others = (name for name in _USUAL if name != found[1])  # it may be one of another scheme
     return _refused(f"{found[1]!r} is unknown{nearest(found[1], others)}")
 
 

@@ -1,4 +1,4 @@
-"""The text that names a place: a path, or a URL, also as Hadoop and Spark write it."""
+"""The location of a store as text: a path, or a URL, also as Hadoop and Spark write it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import re
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.objects.credentials import without_userinfo
 
-#: A scheme that users mean as one, though its slashes are not all there; with one it may be any,
-#: such as `dbfs:/shop`.
+#: A scheme without all of its slashes. With one slash it may be any scheme, such as `dbfs:/shop`.
 _SHORT = re.compile(
     r"(file|memory|s3|s3a|gs|az|abfss?|adl|hdfs|https?|[a-z][a-z0-9+.-]+(?=:/)):(?!//)",
     re.IGNORECASE,
