@@ -1,4 +1,4 @@
-"""Record batches: do they hold what commits and footers say of them?"""
+"""Checks that record batches match what commits and footers say about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kmq_storage.objects.mapping import brought_in
 
 
 def stored_batch(contents: pa.Buffer, chunk: Chunk, topic: Topic) -> pa.RecordBatch:
-    """The batch of a chunk as it is stored; CorruptionError when its bytes changed."""
+    """The stored batch of a chunk; CorruptionError when its bytes changed."""
     location = chunk.location
     if location.position + location.length > contents.size:
         raise CorruptionError("the file is shorter than its commit says")
@@ -27,12 +27,12 @@ def stored_batch(contents: pa.Buffer, chunk: Chunk, topic: Topic) -> pa.RecordBa
 
 
 def schema_of(chunk: Chunk, topic: Topic) -> pa.Schema:
-    """The schema of a chunk's batch as it is stored."""
+    """The schema of the stored batch of a chunk."""
     return topic.layout().stored(chunk.columns, chunk.location.file)
 
 
 def damaged(chunk: Chunk, topic: Topic, partition: int, reason: str) -> Damage:
-    """The records of a chunk are damaged."""
+    """The finding that the records of a chunk are damaged."""
     file = chunk.location.file
     return Damage(file, topic.name, partition, chunk.base_offset, chunk.end_offset, reason)
 
@@ -52,7 +52,7 @@ def check_chunk(
 
 
 def _differs(batch: pa.RecordBatch, chunk: Chunk) -> str | None:
-    """How a whole batch is not what is said of it."""
+    """How an intact batch differs from what its chunk says; None if it doesn't."""
     if batch.num_rows != chunk.rows:
         return f"{batch.num_rows} records stand where {chunk.rows} should"
     if batch.num_rows and timestamp_bounds(batch) != (chunk.min_timestamp, chunk.max_timestamp):

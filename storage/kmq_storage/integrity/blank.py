@@ -1,4 +1,4 @@
-"""Bytes that carry no information: they are zeros, and anything else there is damage."""
+"""Finds damage in padding, whose bytes must all be zero."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STEP = 1024 * 1024
 def first_mark(read: Callable[[int, int], Bytes], start: int, end: int) -> int | None:
     """The position of the first byte in [start, end) that is not zero, or None.
 
-    `read` gives the bytes at a position, as many as it is told.
+    `read` takes a position and a number of bytes, and returns these bytes.
     """
     for begin in range(start, end, _STEP):
         window = np.frombuffer(read(begin, min(_STEP, end - begin)), np.uint8)

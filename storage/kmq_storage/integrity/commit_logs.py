@@ -1,4 +1,4 @@
-"""The commit log of a store, on a disk or in a bucket."""
+"""Checks the commit log of a store, on a disk or in a bucket."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kmq_storage.log.state import StoreState
 
 
 def check_log(log: CommitLog, state: StoreState, *, deep: bool) -> Iterator[Finding]:
-    """What is wrong with the commits, as far as a state knows that there are some."""
+    """The damage of the commits up to the LSN of a state."""
     if isinstance(log, LocalLog):
         hint = open_hint(log.files, log.identity.seed, log.environment)
         yield from check_hint(hint)
         journal = Journal(log.files, log.identity, hint)
         yield from LogFilesCheck(journal, state, deep=deep).findings()
         return
-    from kmq_storage.integrity.commit_objects import check_objects  # buckets are imported late
+    from kmq_storage.integrity.commit_objects import check_objects  # only imported for buckets
 
     yield from check_objects(bucket_files(log.files), log.identity.seed, state, deep=deep)
     lost = None if state.broken is not None else lost_end(log)

@@ -1,4 +1,4 @@
-"""One frame: its record batches are whole, and between its parts there is nothing."""
+"""Checks one frame: its record batches are intact, and there are only zeros between its parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kmq_storage.objects.files import Bytes
 def check_frame(
     raw: pa.Buffer, header: FrameHeader, entries: Sequence[Entry], file: str, state: StoreState
 ) -> Iterator[Damage]:
-    """What is wrong inside a frame whose header, directory and trailer are proven."""
+    """The damage inside a frame whose header, directory and trailer were already checked."""
     ends = [(HEADER_BYTES + header.directory_length, HEADER_BYTES)]
     for entry in entries:
         if isinstance(entry, RecordsEntry) and not entry.staged:
@@ -44,7 +44,7 @@ def _damaged_batch(
 
 
 def _paddings(header: FrameHeader, parts: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """What stands between the parts of a frame, which are given as (end, begin)."""
+    """The spans between the parts of a frame; the parts are given as (end, begin)."""
     begins = [begin for _, begin in parts[1:]] + [header.length - TRAILER_BYTES]
     for (end, _), begin in zip(parts, begins, strict=True):
         yield end, begin
@@ -53,7 +53,7 @@ def _paddings(header: FrameHeader, parts: list[tuple[int, int]]) -> Iterator[tup
 def marks(
     read: Callable[[int, int], Bytes], spans: Iterable[tuple[int, int]], file: str, what: str = ""
 ) -> Iterator[Damage]:
-    """Where bytes are not zero that should be."""
+    """The damage where bytes of these spans are not zero."""
     for start, end in spans:
         mark = first_mark(read, start, end)
         if mark is not None:

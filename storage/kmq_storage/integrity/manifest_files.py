@@ -1,4 +1,4 @@
-"""Checkpoints and the pages of the manifest."""
+"""Checks the checkpoints and the pages of the manifest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kmq_storage.objects.mapping import brought_in
 
 
 def check_manifest(files: Files) -> Iterator[Finding]:
-    """What is wrong with checkpoints, the newest first, and with the pages that they name."""
+    """The damage of checkpoints, the newest first, and of the pages that they name."""
     looked_at: set[bytes] = set()
     newest: tuple[int, bytes] | None = None
     for lsn, digest in checkpoints(files):

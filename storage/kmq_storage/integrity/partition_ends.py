@@ -1,4 +1,7 @@
-"""Where partitions began and ended before the first commit that is left, as later ones tell."""
+"""The bounds that partitions had before the first commit in the log, inferred from later commits.
+
+A repair needs them when the checkpoint is lost and the log no longer has all commits.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +16,20 @@ from kmq_storage.format.queue_entries import AcquireEntry, AnswerEntry, BindEntr
 
 @dataclass(slots=True)
 class PartitionEnds:
-    """The bounds that each partition had, as far as the log that is left tells of them."""
+    """The bounds of each partition, as far as the commits that are left imply them."""
 
-    #: The first offset of each partition that the log still has: there it ended before.
+    #: The first offset of each partition in the log's records: the partition's end before the log.
     logged: dict[Key, int] = field(default_factory=dict)
-    #: Where something stood or was read in one, it did not end before.
+    #: A lower bound of the end of each partition: something was stored or read up to there.
     at_least: dict[Key, int] = field(default_factory=dict)
     _begins: dict[Key, set[int]] = field(default_factory=dict)
     _explained: dict[Key, set[int]] = field(default_factory=dict)
 
     def note(self, entry: Entry) -> None:
-        """What an entry tells; of a partition nothing counts behind its first records."""
+        """Note what an entry implies.
+
+        Once records of a partition were noted, later entries don't raise its lower bound.
+        """
         if isinstance(entry, RecordsEntry):
             self.logged.setdefault((entry.topic_id, entry.partition), entry.base_offset)
             return
@@ -33,11 +39,11 @@ class PartitionEnds:
                 self.note_end(key, end)
 
     def note_end(self, key: Key, end: int) -> None:
-        """A partition did not end before this offset."""
+        """Note that a partition did not end before this offset."""
         self.at_least[key] = max(self.at_least.get(key, 0), end)
 
     def begins(self, key: Key) -> list[int]:
-        """Where segments of a partition begin, unless the log says why they begin there."""
+        """Where segments of a partition begin, without the begins that trims and gaps explain."""
         return sorted(self._begins.get(key, set()) - self._explained.get(key, set()))
 
     def _note_begin(self, entry: Entry) -> None:
@@ -49,7 +55,7 @@ class PartitionEnds:
 
 
 def _told(entry: Entry) -> Iterable[tuple[Key, int]]:
-    """The partitions that an entry is about, and how far each of them goes at least."""
+    """The partitions that an entry is about, each with a lower bound of its end."""
     match entry:
         case SegmentEntry(end_offset=end) | TrimEntry(start=end) | GapEntry(end=end):
             return [((entry.topic_id, entry.partition), end)]

@@ -1,6 +1,7 @@
-"""What a bucket sends is looked at twice before it counts as damaged, and no answer is no damage.
+"""Reads of a bucket for checks: a file is fetched twice before it counts as damaged.
 
-A server, or what stands before it, may send other bytes once: see `log.proven_reads`.
+A server or a proxy may send wrong bytes once: see `log.proven_reads`. A bucket that doesn't answer
+is an error of the check, not damage of the file.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from kmq_storage.objects.mapping import brought_in
 def found_twice(
     files: Files, file: str, look: Callable[[], Iterable[Finding]]
 ) -> Iterable[Finding]:
-    """What is wrong with a file when it was fetched once more, too."""
+    """The findings of `look`; if it has some and the file can be fetched again, look again."""
     found = list(look())
     return look() if found and files.forget(file) else found
 
 
 def whole_file(files: Files, file: str) -> pa.Buffer | None:
-    """The bytes of a file; None when it is gone, or on a disk that can't read it.
+    """The bytes of a file; None when it is gone, or when a disk can't read it.
 
     OSError when a bucket doesn't answer.
     """

@@ -1,7 +1,8 @@
-"""Offsets inside of a segment that have no record: lost, or left out by compaction.
+"""Offsets inside a segment that have no record: lost, or removed by compaction.
 
-What compaction leaves out, batches still cover: a repair cuts out whole batches. But earlier
-versions put batches together around what a repair had cut out.
+Batches still cover the offsets that compaction removes. A repair cuts out whole batches, so its
+offsets lie between batches. But earlier versions joined the batches around such a cut, so a lost
+offset may also lie inside a batch.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from kmq_storage.format.manifest import Row
 from kmq_storage.format.records import SEALED, is_typed, keys_of, offsets_of
 from kmq_storage.format.segment import decode_footer
 
-#: Where there are more, it was compacted while records had keys.
+#: A segment with more holes counts as compacted, whatever keys its records have now.
 _HOLES_MAX = 1_000
 
 
 def lost_inside(contents: pa.Buffer, row: Row) -> list[tuple[int, int]]:
-    """The offsets inside of a segment that it lost, as ranges.
+    """The ranges of offsets inside a segment that were lost.
 
-    None where compaction may have left them out; ArrowException when it can't be read.
+    Offsets inside batches don't count as lost if compaction may have removed them. ArrowException
+    when the segment can't be read.
     """
     footer = contents.slice(row.position)
     chunks = decode_footer(footer, "", row.file, columns=SEALED, expected=None).chunks
@@ -39,7 +41,7 @@ def lost_inside(contents: pa.Buffer, row: Row) -> list[tuple[int, int]]:
 
 
 def _keys_and_offsets(contents: pa.Buffer) -> list[pa.RecordBatch]:
-    """The batches of a segment with these columns alone."""
+    """The batches of a segment, with only the columns of keys and offsets."""
     schema = pa.ipc.open_file(contents).schema
     wanted = ("_key", "_offset") if is_typed(schema) else ("key", "offset")
     fields = [number for number, name in enumerate(schema.names) if name in wanted]
@@ -49,14 +51,14 @@ def _keys_and_offsets(contents: pa.Buffer) -> list[pa.RecordBatch]:
 
 
 def _may_be_compacted(batches: Sequence[pa.RecordBatch]) -> bool:
-    """Whether records have keys, and none comes twice."""
+    """Whether some records have keys, and no key comes twice."""
     keys = [each.drop_null() for each in map(keys_of, batches) if each is not None]
     count = sum(map(len, keys))
     return count > 0 and pc.count_distinct(pa.chunked_array(keys)).as_py() == count
 
 
 def _between(begins: Numbers, ends: Numbers, row: Row) -> list[tuple[int, int]]:
-    """What no span of these covers of the offsets of a row."""
+    """The ranges of a row's offsets that none of these spans covers."""
     before = np.concatenate([[row.base_offset], ends])
     behind = np.concatenate([begins, [row.end_offset]])
     apart = np.flatnonzero(before < behind)

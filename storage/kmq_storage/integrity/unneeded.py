@@ -1,7 +1,8 @@
-"""Segments that nothing refers to any more, and that wait to be collected: no reader meets them.
+"""Checks segments that nothing refers to any more and that wait to be collected.
 
-Commits that named them prove all of them; where these are gone they prove their own batches. What
-no commit ever named proves nothing: who writes it is at it still, or was killed.
+No reader reads them. If the commit that named a segment is still in the log, it proves the whole
+file; otherwise the segment's own footer proves its batches. A file that no commit ever named is not
+checked: its writer is still at work, or was killed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from kmq_storage.objects.files import Files, FoundFile
 
 
 def check_unneeded(log: CommitLog, files: Collection[str]) -> Iterator[Note]:
-    """Which of these are damaged segments."""
+    """The damaged segments among these files."""
     segments = {file for file in files if file.startswith(f"{paths.SEGMENT_FOLDER}/")}
     first, named = _named(log) if segments else (0, {})
     for found in log.files.walk(paths.SEGMENT_FOLDER) if segments else ():
@@ -46,7 +47,7 @@ def _named(log: CommitLog) -> tuple[int, dict[bytes, SegmentEntry]]:
     """The first LSN in the log, and the segments of known topics that its commits named."""
     known, first = log.state.topic_by_id, 0
     named: dict[bytes, SegmentEntry] = {}
-    with suppress(CollectedError):  # what was collected meanwhile named what goes now
+    with suppress(CollectedError):  # commits that are collected now named files that go too
         for commit in commits_left(log.files, log.identity):
             first = first or commit.lsn
             for entry in commit.entries:
@@ -56,8 +57,8 @@ def _named(log: CommitLog) -> tuple[int, dict[bytes, SegmentEntry]]:
 
 
 def _unproven(files: Files, found: FoundFile) -> str:
-    """How a segment doesn't prove itself; nothing when it does, or is gone."""
-    with suppress(FormatVersionError):  # or what says so is damaged
+    """Why a segment's own footer doesn't prove it; empty when it does, or the file is gone."""
+    with suppress(FormatVersionError):  # the version itself may be damaged
         segment = try_segment(files, found)
         if (segment is not None and segment.whole) or not files.exists(found.path):
             return ""
@@ -65,7 +66,7 @@ def _unproven(files: Files, found: FoundFile) -> str:
 
 
 def _wrong(log: CommitLog, entry: SegmentEntry) -> str:
-    """How a segment is not what the commit says that named it; nothing when it is, or is gone."""
+    """How a segment differs from the commit that named it; empty if it doesn't, or is gone."""
     topic = log.state.topic_by_id(entry.topic_id)
     assert topic is not None, "only entries of known topics are kept"
     segment = row_of_segment(entry).place((entry.topic_id, entry.partition))

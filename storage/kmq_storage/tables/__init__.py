@@ -1,4 +1,4 @@
-"""The state of a store as tables: Spark's option `table`, and what `kmq serve` shows.
+"""The state of a store as tables, for Spark's option `table` and for `kmq serve`.
 
-Read `columns` for what each table says; the others make its rows of one state.
+`columns` has the columns of each table; the other modules make the rows from one state.
 """

@@ -1,6 +1,6 @@
-"""The columns of the tables and their types, which are those that Spark has for them.
+"""The columns of the tables, with the types that they have in Spark.
 
-docs/spark-tables.md says the same, and a test holds the two together.
+docs/spark-tables.md documents them, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 _INSTANT = pa.timestamp("us", tz="UTC")
 _TOPIC = (("topic", pa.string()), ("partition", pa.int32()))
 
-#: What one change of a commit says; what a kind of entry doesn't have is null.
+#: One entry of a commit; fields that a kind of entry doesn't have are null.
 _ENTRY = pa.struct(
     [
         ("kind", pa.string()),
@@ -27,7 +27,7 @@ _ENTRY = pa.struct(
     ]
 )
 
-#: By the name of a table.
+#: The columns of each table, by its name.
 COLUMNS: dict[str, pa.Schema] = {
     "topics": pa.schema(
         [
@@ -106,7 +106,7 @@ COLUMNS: dict[str, pa.Schema] = {
 
 
 def table_batch(table: str, rows: Iterable[Sequence[Any]]) -> pa.RecordBatch:
-    """Rows of a table as a record batch; instants are UTC microseconds."""
+    """The rows of a table as a record batch; instants are given in UTC microseconds."""
     schema = COLUMNS[table]
     columns = list(zip(*rows, strict=True)) or [()] * len(schema)
     arrays = [pa.array(each, field.type) for each, field in zip(columns, schema, strict=True)]

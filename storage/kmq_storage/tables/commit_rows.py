@@ -1,4 +1,4 @@
-"""The table `commits`: what each commit changed, in order."""
+"""The table `commits`: the entries of each commit, in order."""
 
 from __future__ import annotations
 
@@ -64,14 +64,17 @@ Names = Mapping[bytes, str]
 def commit_batches(
     log: CommitLog, first: int, last: int, topics: Names
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of the commits with these LSNs, both included, given the topics that there are."""
+    """The rows of the commits from the first to the last LSN (inclusive).
+
+    `topics` has the names of the existing topics.
+    """
     wanted = takewhile(lambda commit: commit.lsn <= last, log.commits(first))
     while run := list(islice(wanted, _BATCH_COMMITS)):
         yield table_batch("commits", [_row(commit, topics) for commit in run])
 
 
 def names_of(state: StoreState) -> Names:
-    """The names of the topics that there are, by their ids."""
+    """The names of the existing topics, by their ids."""
     return {topic.id: topic.name for topic in state.topics.values()}
 
 
@@ -81,7 +84,7 @@ def _row(commit: Commit, topics: Names) -> Sequence[Any]:
 
 
 def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
-    """What an entry says; of a group's offsets one row per partition."""
+    """The rows of an entry; offsets of a group give one row per partition."""
     match entry:
         case RecordsEntry():
             return [_placed("records", entry, topics, entry.base_offset)]
@@ -130,7 +133,7 @@ def _entry_rows(entry: Entry, topics: Names) -> list[dict[str, Any]]:
 
 
 def _queue_rows(entry: QueueChange, topics: Names) -> list[dict[str, Any]]:
-    """What an entry says of a queue, which goes by the name of its own log; a row per run."""
+    """The rows of an entry about a queue, one per run; `name` is that of the queue's own log."""
     where = {"name": topics.get(entry.queue_id)}
     match entry:
         case QueueEntry():

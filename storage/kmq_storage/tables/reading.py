@@ -1,4 +1,4 @@
-"""A table as a whole, or a part of it, for whoever reads it without Spark."""
+"""Read a table, or a part of it, without Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kmq_storage.tables.state_rows import ROWS
 def table_of(
     log: CommitLog, state: StoreState, table: str, *, limit: int | None = None
 ) -> pa.Table:
-    """The rows of a table as of a state: at most so many, of commits the newest ones."""
+    """The rows of a table as of a state, up to a limit; of `commits` the newest ones."""
     batches, rows = [], 0
     for batch in _batches(log, state, table, limit):
         batches.append(batch)

@@ -1,6 +1,6 @@
-"""The table `segments`: rows of the manifest's pages, of which there may be a million.
+"""The table `segments`: the rows of the manifest's pages, of which there may be a million.
 
-What is not in a page yet, since the last checkpoint, is little.
+The rows since the last checkpoint, which are in no page yet, are few.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from kmq_storage.tables.columns import COLUMNS, table_batch
 _KINDS = {SEGMENT: "sealed", STAGED: "staged"}
 
 
-#: A row that is in no page yet, with its topic's name and its partition.
+#: A row that is in no page yet: the topic's name, the key of the partition, and the row.
 Recent = tuple[str, Key, Row]
 
 
 def segment_batches(state: StoreState) -> Iterator[pa.RecordBatch]:
-    """Every row of a reader's state, a page at a time."""
+    """All rows of a reader's state, one batch per page and one of the recent rows."""
     assert state.manifest is not None, "a reader's state has a manifest"
     known = covers(state)
     for ref in state.manifest.refs:
@@ -44,7 +44,7 @@ def recent_rows(state: StoreState) -> Iterator[Recent]:
 
 
 def recent_batch(rows: Iterable[Recent]) -> pa.RecordBatch:
-    """These rows."""
+    """These rows as a batch of the table."""
     return table_batch("segments", [_row(*each) for each in rows])
 
 
@@ -55,7 +55,7 @@ def _row(topic: str, key: Key, row: Row) -> Sequence[Any]:
 
 
 def page_batch(page: Page, known: Mapping[Key, Cover]) -> pa.RecordBatch:
-    """The rows of a page that count, without a value per cell being made."""
+    """The live rows of a page; made column by column, since a Python object per cell is slow."""
     spans = [
         (key, cover, rows[page.kind[rows] != LOG]) for key, cover, rows in live_spans(page, known)
     ]

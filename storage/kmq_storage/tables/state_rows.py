@@ -1,4 +1,4 @@
-"""Tables that are small: rows made of one state of the store, on the driver."""
+"""The small tables: their rows are made from one state of the store, on Spark's driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = Sequence[Any]
 
 
 def topic_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
-    """A row per topic: how large it is, and its settings."""
+    """A row per topic: its size and its settings."""
     for topic in state.user_topics():
         size = sum(part.size for part in topic.parts)
         counts = (topic.partitions, topic.held, size)
@@ -51,7 +51,7 @@ def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
 
 
 def group_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
-    """A row per group and partition of the topics it committed offsets of."""
+    """A row per group and partition, for the topics whose offsets the group committed."""
     for name in sorted(state.groups):
         yield from _lag_rows(describe_in(state, log, name))
 
@@ -78,7 +78,7 @@ def member_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
 
 
 def queue_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
-    """A row per queue, in the order of its columns."""
+    """A row per queue, in the order of the table's columns."""
     for queue in sorted(state.queues, key=lambda each: each.name):
         info = info_of(log, queue)
         yield (info.name, info.topics, *astuple(info.stats))
