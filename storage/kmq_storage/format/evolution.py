@@ -1,7 +1,8 @@
 """How the schema of a typed topic may change: nullable columns are added, numbers get wider.
 
-Every batch that was written under an earlier version must read exactly under the newest, so
-nothing else is taken: no column goes away, moves, or gets another kind of type.
+Every batch that was written with an earlier version of the schema must be readable, without loss,
+with the newest one. So all other changes are refused: no column may be removed, moved, or get
+another kind of type.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from kmq_storage.errors import InvalidRequestError
 
 
 def check_evolution(topic: str, old: pa.Schema, new: pa.Schema) -> None:
-    """InvalidRequestError, naming the column and the reason, unless `old` may become `new`."""
+    """Raise InvalidRequestError with the column and the reason unless `old` may become `new`."""
     for name in old.names:
         if name not in new.names:
             raise _refused(topic, name, "is missing; columns can't be dropped or renamed")
@@ -54,12 +55,12 @@ def _why_not(old: pa.Schema, field: pa.Field) -> str | None:
 
 
 def is_same(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether types are equal, also in what lists and maps call what is in them."""
+    """Whether types are equal, including the names of the fields inside lists and maps."""
     return bool(old == new) and str(old) == str(new)
 
 
 def is_wider(old: pa.DataType, new: pa.DataType) -> bool:
-    """Whether every value of an integer or float type is one of the other type too."""
+    """Whether `new` is a wider integer or float type that has every value of `old`."""
     if types.is_floating(old) and types.is_floating(new):
         return bool(old.bit_width < new.bit_width)
     if not (types.is_integer(old) and types.is_integer(new)):

@@ -1,4 +1,4 @@
-"""JSON objects as bytes; those that prove themselves have a checksum of their other members."""
+"""JSON objects as bytes, optionally with a member that has the checksum of all others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kmq_storage.format.checksum import checksum
 
 
 def compact_json(members: Mapping[str, Any]) -> bytes:
-    """The JSON of these members without a space, for what has a checksum around it."""
+    """The JSON of these members without spaces and checksum, for data that a checksum covers."""
     return json.dumps(members, sort_keys=True, separators=(",", ":")).encode()
 
 
 def members_checksum(members: Mapping[str, Any]) -> int:
-    """What proves these members, in whatever order they stand."""
+    """The checksum of these members, independent of their order."""
     return checksum(json.dumps(members, sort_keys=True).encode())
 
 
@@ -28,9 +28,9 @@ def encode_members(members: Mapping[str, Any]) -> bytes:
 def decode_members(
     raw: bytes, names: Iterable[str], *, unproven: bool = False
 ) -> dict[str, Any] | None:
-    """The members of these names, in the order they were written; None when bytes changed.
+    """The members with these names, in the order of the JSON; None when bytes changed.
 
-    With `unproven` those without a checksum are taken, too: an older version wrote none.
+    With `unproven`, JSON without a checksum is accepted too: an older version wrote none.
     """
     with suppress(ValueError, KeyError, TypeError, RecursionError):
         found = json.loads(raw)

@@ -57,7 +57,7 @@ class WantedRecords:
         return frozenset(prefix + name for name, flag in flags.items() if flag & self.needed)
 
     def rows(self, batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
-        """The rows of a stored batch that are wanted; of the batch only `columns` are needed."""
+        """The rows of a stored batch that match; the batch needs only the columns `columns`."""
         found = np.ones(batch.num_rows, np.bool_)
         for each in self._conditions(batch):
             found &= each

@@ -43,12 +43,12 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
 
 
 def _padded(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-    """Four bytes more than there are, so that the words of a last key never reach outside."""
+    """The data and four more bytes, so that reading the words of the last key stays inside."""
     return np.append(data, np.zeros(4, np.uint8))
 
 
 def _of_one_length(data: npt.NDArray[np.uint8], count: int, length: int) -> Hashes:
-    """Before the last mixing, for keys of one length: they stand evenly, one after another."""
+    """The hashes before the final mixing, for keys of one length that follow one another."""
     hashes = np.full(count, _SEED ^ np.uint32(length))
     if length % 4:
         data = _padded(data)
@@ -78,7 +78,7 @@ def _of_any_length(
 
 
 def murmur2_of(key: bytes) -> int:
-    """The 32-bit murmur2 of one key; for a few keys faster than setting up whole columns."""
+    """The 32-bit murmur2 of one key; for a few keys this is faster than hashing a column."""
     whole = len(key) & ~3
     hashed = int(_SEED) ^ len(key)
     for (word,) in _WORD.iter_unpack(key[:whole]):
@@ -91,7 +91,7 @@ def murmur2_of(key: bytes) -> int:
 
 
 def _having(mask: Mask) -> npt.NDArray[np.intp] | slice:
-    """The rows of a mask; all of them as a slice, which needs no copy."""
+    """The rows that a mask selects; if it selects all, a slice, which avoids a copy."""
     return slice(None) if mask.all() else np.flatnonzero(mask)
 
 

@@ -1,4 +1,4 @@
-"""Staged files: Arrow IPC files, in which what proves single columns may stand behind a batch."""
+"""Staged files: Arrow IPC files, in which checksums of single columns may follow a batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kmq_storage.format.records import is_typed
 
 
 def staged_schema(schema: pa.Schema, topic: str, partition: int) -> pa.Schema:
-    """The schema of a staged file: that of its batches, and what it holds."""
+    """The schema of a staged file: that of its batches, with metadata about its contents."""
     return schema.with_metadata(
         {
             "kmq.format": str(limits.FORMAT_VERSION),
@@ -27,29 +27,29 @@ def staged_schema(schema: pa.Schema, topic: str, partition: int) -> pa.Schema:
 
 
 def has_parts(schema: pa.Schema, length: int) -> bool:
-    """Whether a message of this length that is not sealed is written with its parts behind it."""
+    """Whether an unsealed message of this length is followed by the checksums of its parts."""
     return length >= PROVEN_BYTES_MIN and is_typed(schema)
 
 
 def written_length(batch: pa.RecordBatch) -> int:
-    """The bytes at most of a batch's message with what is written behind it."""
+    """An upper bound of the bytes of a batch's message with the checksums that follow it."""
     length: int = pa.ipc.get_record_batch_size(batch)
     schema = batch.schema
     return length + (parts_length(len(schema)) if has_parts(schema, length) else 0)
 
 
 class StagedEncoder:
-    """Makes the bytes of one staged file, batch by batch."""
+    """Encodes one staged file, batch by batch."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        #: Where the messages stand, each with what was written behind it.
+        #: Where the messages are; each place includes the checksums that follow the message.
         self.places: list[MessagePlace] = []
         self._blocks: list[tuple[int, int, int]] = []
         self._end = FILE_MAGIC_BYTES + schema.serialize().size
 
     def buffers(self, batches: Iterable[tuple[pa.RecordBatch, bool]]) -> Iterator[Bytes]:
-        """The bytes of the file with these batches, piece by piece; parts behind those marked."""
+        """The bytes of the file, piece by piece; checksums of parts follow the marked batches."""
         pieces = Pieces()
         writer = pa.ipc.new_file(pa.PythonFile(pieces, mode="w"), self._schema)
         for batch, proven in batches:

@@ -1,4 +1,4 @@
-"""Which version of the format a file says that it was written in, beside the store's own."""
+"""Checks the version of the format that a single file was written in."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ FORMAT = b"kmq.format"
 
 
 def check_format(said: bytes | None, file: str) -> None:
-    """FormatVersionError when the value of `kmq.format` in a file is one of a newer kmq.
+    """Raise FormatVersionError when the value of `kmq.format` in a file is that of a newer kmq.
 
-    CorruptionError when it is no number: no kmq wrote that.
+    CorruptionError when the value is not a number, which no version of kmq writes.
     """
     if said is None or said == b"%d" % limits.FORMAT_VERSION:
         return
@@ -29,5 +29,5 @@ def check_format(said: bytes | None, file: str) -> None:
 
 
 def check_metadata(metadata: Mapping[bytes, bytes] | None, file: str) -> None:
-    """The same, by the metadata of an opened file's schema."""
+    """Do the same as `check_format`, for the metadata of an opened file's schema."""
     check_format((metadata or {}).get(FORMAT), file)
