@@ -97,7 +97,7 @@ def test_packed_and_plain_rows_can_be_mixed(rows: list[Any]):
 def test_what_is_packed_is_unpacked_as_it_was_checked(extras: Any):
     packed = waiting.waiting_extras(*extras)
     assert waiting.unpacked(packed) == tuple(checked_extras(*extras, None))
-    assert waiting.size_of(packed) == checked_extras(*extras, None).size
+    assert waiting.waiting_bytes(packed) == checked_extras(*extras, None).size
 
 
 @given(rows=_ROWS, first=st.integers(0, 11))
