@@ -18,6 +18,7 @@ import kmq_spark as kmq
 from kmq_storage import limits
 from kmq_storage.format.manifest import Row
 from kmq_storage.maintenance import maintain
+from kmq_storage.maintenance.manner import PLAIN
 
 _TOPIC = "inbox"
 _QUEUES = [f"user/{number:03}" for number in range(100)]
@@ -68,7 +69,7 @@ def _sealed(room: float) -> Counts:
         queues = store.keyed_queues(_TOPIC)
         for count in range(1, _SEALS + 1):
             queues.put_batch(_QUEUES, [_MESSAGE] * len(_QUEUES))
-            maintain.tidy(store.log, seal_after=0.0)
+            maintain.tidy(store.log, seal_after=0.0, manner=PLAIN)
             runs = _runs(store)
             if count == 1:
                 limits.RUN_BYTES = round(room * runs[0].weight)

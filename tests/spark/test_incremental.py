@@ -105,7 +105,9 @@ def test_a_second_job_is_refused_and_one_taken_for_dead_writes_nothing(
 
 
 def test_what_makes_no_sense_is_refused(spark: SparkSession, shop: Shop) -> None:
-    with pytest.raises(InvalidRequestError, match="'endingOffsets': leave it out, a group is read from its offsets"):
+    with pytest.raises(
+        InvalidRequestError, match="'endingOffsets': leave it out, a group is read from its offsets"
+    ):
         kmq.incremental(spark, shop.url, "g", subscribe="orders", endingOffsets="latest")
     with pytest.raises(InvalidRequestError, match="'path': incremental has an argument for it"):
         kmq.incremental(spark, shop.url, "g", subscribe="orders", path="elsewhere")

@@ -54,6 +54,7 @@ RUN_BY = {
     "stats": _README,
     "topic alter": ("tests/unit/test_cli_topic.py", "test_every_setting_of_a_topic_can_be_given"),
     "topic create": _README,
+    "topic list": (_CLI, "test_topics_are_created_listed_described_altered_and_deleted"),
     "verify": ("tests/damage/test_verify.py", "test_the_command_ends_with_1"),
 }
 
