@@ -7,6 +7,7 @@ run may have is a number of such seals. It counts, so its figures are the same o
 
 from __future__ import annotations
 
+import argparse
 import random
 import sys
 import uuid
@@ -41,6 +42,7 @@ class Counts:
 
 def main() -> int:
     """Print a row for each size of seals."""
+    argparse.ArgumentParser("python -m benchmarks.run_places", description=__doc__).parse_args()
     print("| seals in a run | newest ten, most | any ten, most | runs | written again |")
     for room in _ROOMS:
         before, now = _counts(room, None), _counts(room, maintain._FINAL_RUNS)
