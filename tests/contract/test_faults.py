@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kmq_storage import limits
-from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError, UnavailableError
+from kmq_storage.errors import CommitOutcomeUnknownError, CorruptionError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.open import open_files
-from tests.support.fault_proxy import DOUBTFUL, Chooser, Fault, FaultProxy, Request, sometimes
+from tests.contract.racing import COMMITS, HANG_SECONDS, doubtful, handles_by, race
+from tests.support.fault_proxy import DOUBTFUL, Fault, FaultProxy, Request, sometimes
 from tests.support.google import GoogleFront
 from tests.support.s3 import S3Server
-from tests.support.storage import make_topic, open_log, send, values_of
+from tests.support.storage import make_topic, send, values_of
 
-COMMITS = 8
-#: Twice as long as a client waits for an answer: less, and it gives up good ones of a busy machine.
-HANG_SECONDS = 6.0
 #: A server whose answer was lost and that is asked again may know nothing of the upload any more.
 _ENDED = (Fault.UNAVAILABLE_AFTER, Fault.RESET_AFTER, Fault.HANG_AFTER, Fault.STALE_404)
 
@@ -36,13 +33,7 @@ def proxy(moto: S3Server, request: pytest.FixtureRequest) -> Iterator[FaultProxy
 
 @pytest.fixture
 def open_handle(proxy: FaultProxy) -> Callable[[], CommitLog]:
-    return _handles_by(proxy)
-
-
-def _handles_by(proxy: FaultProxy) -> Callable[[], CommitLog]:
-    """Each call another handle on one new store, by way of the proxy."""
-    url, options = proxy.new_url(), proxy.options()
-    return lambda: open_log(open_files(url, storage_options=options))
+    return handles_by(proxy)
 
 
 @pytest.fixture
@@ -63,38 +54,10 @@ def test_a_commit_whose_answer_is_doubtful_is_stored_once(
     assert values_of(log) == values_of(open_handle()) == [b"%d" % n for n in range(COMMITS)]
 
 
-def _race(proxy: FaultProxy, open_handle: Callable[[], CommitLog], faults: Chooser) -> None:
-    """Three writers and the faults: every commit has its own LSN and stands there once."""
-    handles = [open_handle() for _ in range(3)]
-    make_topic(handles[0])
-    proxy.choose = faults
-
-    def write(number: int) -> list[int]:
-        return [send(handles[number], b"%d-%d" % (number, n)).lsn for n in range(COMMITS)]
-
-    with ThreadPoolExecutor(3) as pool:
-        lsns = [lsn for found in pool.map(write, range(3)) for lsn in found]
-    proxy.choose = lambda request: None
-    assert sorted(lsns) == list(range(2, 2 + 3 * COMMITS))
-    expected = sorted(b"%d-%d" % (number, n) for number in range(3) for n in range(COMMITS))
-    assert sorted(values_of(open_handle())) == expected
-
-
-def _doubtful() -> Chooser:
-    """Some faults for four of ten uploads of commits."""
-    choosers = [sometimes(fault, 0.4 / len(DOUBTFUL), seed=n) for n, fault in enumerate(DOUBTFUL)]
-    return lambda request: next(filter(None, (choose(request) for choose in choosers)), None)
-
-
 def test_racing_writers_lose_and_double_nothing_whatever_is_answered(
     proxy: FaultProxy, open_handle: Callable[[], CommitLog]
 ):
-    _race(proxy, open_handle, _doubtful())
-
-
-def test_the_same_holds_on_a_server_that_keeps_its_objects_on_disk(versitygw: S3Server):
-    with FaultProxy(versitygw, hang_seconds=HANG_SECONDS) as proxy:
-        _race(proxy, _handles_by(proxy), _doubtful())
+    race(proxy, open_handle, doubtful())
 
 
 def test_a_stale_404_hides_no_commit_from_its_writer(proxy: FaultProxy, log: CommitLog):
@@ -204,10 +167,3 @@ def test_a_large_file_is_whole_though_the_answer_that_its_upload_ended_is_lost(
     files.stage("staged/a.ipc", [whole], sync=False)
     assert len(posts) >= 2
     assert files.read("staged/a.ipc") == whole
-
-
-def test_credentials_that_do_not_reach_are_a_clear_error(versitygw: S3Server):
-    options = {**versitygw.options(), "secret_access_key": "wrong-wrong-wrong"}
-    files = open_files(versitygw.new_url(), storage_options=options)
-    with pytest.raises(UnavailableError, match="permission"):
-        open_log(files)
