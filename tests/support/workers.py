@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 _WORKERS_MAX = 4
 #: What a process takes with the JVMs that its tests start.
 _WORKER_BYTES = 7 << 29
-#: The scope of the tests that may share one Spark session.
+#: The scope of the tests that share one Spark session.
 SPARK = "tests/spark"
+_OF_SPARK = (f"{SPARK}/", "tests/chaos/test_delta_kills.py")
 
 
 def count_workers(config: pytest.Config) -> int:
@@ -30,7 +31,7 @@ def count_workers(config: pytest.Config) -> int:
 
 def scope_of(nodeid: str) -> str:
     """What stays together in one process: the tests of a file, and all of Spark."""
-    return SPARK if nodeid.startswith(f"{SPARK}/") else nodeid.partition("::")[0]
+    return SPARK if nodeid.startswith(_OF_SPARK) else nodeid.partition("::")[0]
 
 
 def make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
