@@ -12,7 +12,7 @@ from functools import lru_cache
 import pyarrow as pa
 from pyarrow import types
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 from kmq_spark.datasource.columns.schema import HEADERS, PROPERTIES
 from kmq_spark.datasource.spark_versions import IN_UTC
 from kmq_storage.errors import InvalidRequestError
+from kmq_storage.format.evolution import is_wider
 from kmq_storage.format.typed import stored_type
 from kmq_storage.log.topic_state import Topic
 from kmq_storage.names import nearest
@@ -183,7 +184,15 @@ def lacking(wanted: StructType, current: StructType) -> StructField | None:
     kinds = {field.name: field.dataType for field in current.fields}
     for field in wanted.fields:
         kind = kinds.get(field.name)
-        grown = isinstance(kind, NumericType) and isinstance(field.dataType, NumericType)
-        if kind != field.dataType and not grown:
+        if kind is None or not (kind == field.dataType or _may_have_grown(field.dataType, kind)):
             return field
     return None
+
+
+def _may_have_grown(old: DataType, new: DataType) -> bool:
+    """Whether a column that Spark reads as `new` may have been read as `old` before."""
+    if not (isinstance(old, NumericType) and isinstance(new, NumericType)):
+        return False
+    before, after = to_arrow_type(old), to_arrow_type(new)
+    from_unsigned = types.is_integer(before) and after == _WIDER[pa.uint64()]
+    return from_unsigned or is_wider(before, after)

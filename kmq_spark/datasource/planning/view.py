@@ -174,7 +174,7 @@ def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions)
     """The view of a read that Spark planned for these columns."""
     current = columns_of_read(topics, options)
     if _are_typed(topics):
-        _refuse_own_schema(wanted, current)
+        _check_chosen(wanted, current)
         return View(spark_arrow_schema(wanted), wanted)
     if wanted.simpleString() != current.simpleString():
         raise InvalidRequestError(
@@ -183,11 +183,29 @@ def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions)
     return plain_view(options, keyed="index" in wanted.names)
 
 
-def _refuse_own_schema(wanted: StructType, current: StructType) -> None:
-    lost = lacking(wanted, current)
-    if lost is not None:
+def _check_chosen(wanted: StructType, current: StructType) -> None:
+    """InvalidRequestError unless these are columns of the read: some, or what it had at load()."""
+    if not wanted.fields or len(set(wanted.names)) < len(wanted.names):
+        what = "a column twice" if wanted.fields else "no column"
+        raise InvalidRequestError(f"schema(...) names {what}: {_choose_of(current)}")
+    wrong = lacking(wanted, current)
+    if wrong is not None:
         raise InvalidRequestError(
-            f"column {lost.name!r} is not one of the topic's: the columns of a kmq read are "
-            "fixed and can't be set, remove schema(...)",
-            column=lost.name,
+            f"column {wrong.name!r} of type {wrong.dataType.simpleString()} is not one of the "
+            f"topic's: {_choose_of(current)}; without schema(...), load the topic again",
+            column=wrong.name,
         )
+    required = next((field for field in wanted.fields if not field.nullable), None)
+    if required is not None:
+        raise InvalidRequestError(
+            f"schema(...) has column {required.name!r} as not null: any column of a kmq read may "
+            "be null, make it nullable",
+            column=required.name,
+        )
+
+
+def _choose_of(current: StructType) -> str:
+    return (
+        "schema(...) can only choose columns of this read, with their types "
+        f"({current.simpleString()})"
+    )

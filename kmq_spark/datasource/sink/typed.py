@@ -7,12 +7,12 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from kmq_spark.client.fitting import is_rounded
 from kmq_spark.client.typed_arrow import ADDED, check_typed_columns, is_list
 from kmq_spark.client.typed_topics import TypedColumns
 from kmq_spark.datasource.columns.typed_schema import METADATA_NAMES, spark_arrow_schema
@@ -80,7 +80,7 @@ def _narrow(column: pa.Array, topic: str, field: pa.Field) -> pa.Array:
         found = column.cast(field.type)
     except pa.ArrowInvalid as error:
         raise _changing(topic, field, str(error)) from error
-    if not all(map(_same_numbers, _leaves(column), _leaves(found))):
+    if any(map(is_rounded, _leaves(column), _leaves(found))):
         raise _changing(topic, field, "it would be rounded")
     return found
 
@@ -98,14 +98,6 @@ def _items(column: Any) -> list[pa.Array]:
     first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
     parts = [column.keys, column.items] if types.is_map(column.type) else [column.values]
     return [part.slice(first, last - first) for part in parts]
-
-
-def _same_numbers(one: pa.Array, other: pa.Array) -> bool:
-    """Whether nothing was rounded; other types than half floats refuse what they can't hold."""
-    if not types.is_float16(other.type):
-        return True
-    before, after = (each.to_numpy(zero_copy_only=False) for each in (one, other))
-    return np.array_equal(before, after, equal_nan=True)
 
 
 def _changing(topic: str, field: pa.Field, why: str) -> InvalidRequestError:

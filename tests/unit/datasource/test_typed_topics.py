@@ -140,12 +140,6 @@ def test_topics_of_several_schemas_are_read_by_the_columns_that_all_of_them_have
         _source(shop, subscribe="typed,wide", columns="id").schema()
 
 
-def test_a_schema_of_the_users_own_is_refused(shop: Shop) -> None:
-    wanted = StructType([StructField("other", StringType())])
-    with pytest.raises(InvalidRequestError, match="'other' is not one of the topic's"):
-        _source(shop, subscribe="typed").reader(wanted)
-
-
 @pytest.mark.parametrize("other", [None, pa.schema([("id", pa.int64())])])
 def test_topics_of_other_columns_are_refused_also_later_ones(
     shop: Shop, other: pa.Schema | None
