@@ -17,8 +17,8 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
-from kmq_spark.datasource.planning.pieces import Pieces, share_of
-from kmq_spark.datasource.planning.ranges import OffsetRange, at_most, divide, task_count
+from kmq_spark.datasource.planning.pieces import Pieces, divided, share_of
+from kmq_spark.datasource.planning.ranges import OffsetRange, task_count
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.log.commit_log import CommitLog
@@ -185,14 +185,12 @@ def small_parts(ranges: Iterable[ArchivedRange]) -> list[ArchivedRange]:
 def _divided(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[ArchivedTask]:
     # A range's number takes the place of its partition, so that its parts lead back to it.
     places = [OffsetRange(r.topic, n, r.start, r.end) for n, r in enumerate(ranges)]
-    parts = at_most(places, limits.max_records)
-    if limits.max_bytes is not None:
-        pieces = _pieces([ranges[part.partition].between(part.start, part.end) for part in parts])
-        parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes).tolist()]
-    return [
-        ArchivedTask((ranges[part.partition].between(part.start, part.end),))
-        for part in divide(parts, limits.min_partitions or 1)
-    ]
+
+    def archived(parts: Iterable[OffsetRange]) -> list[ArchivedRange]:
+        return [ranges[part.partition].between(part.start, part.end) for part in parts]
+
+    parts = divided(places, limits, lambda parts: _pieces(archived(parts)))
+    return [ArchivedTask((each,)) for each in archived(parts)]
 
 
 def _pieces(ranges: Sequence[ArchivedRange]) -> Pieces:

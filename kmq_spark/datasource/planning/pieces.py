@@ -6,12 +6,14 @@ All ranges of a read are in the same arrays: there may be ten thousand partition
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from kmq_spark.datasource.options.task_limits import TaskLimits
+from kmq_spark.datasource.planning.ranges import OffsetRange, at_most, divide
 from kmq_storage.log.spread import Spread, firsts_and_lasts
 
 if TYPE_CHECKING:
@@ -135,3 +137,16 @@ def _distinct(numbers: Numbers) -> Numbers:
 def share_of(most: int) -> int:
     """Return the bytes to plan for a task of at most `most` bytes: its last piece may add some."""
     return max(math.floor(most * (_TASK_SHARE - 1) / _TASK_SHARE), 1)
+
+
+def divided(
+    ranges: Iterable[OffsetRange],
+    limits: TaskLimits,
+    pieces_of: Callable[[Sequence[OffsetRange]], Pieces],
+) -> list[OffsetRange]:
+    """Divide ranges as Kafka's source does: each part is a task. `pieces_of` tells their bytes."""
+    parts = at_most(ranges, limits.max_records)
+    if limits.max_bytes is not None:
+        pieces = pieces_of(parts).of_bytes(limits.max_bytes)
+        parts = [parts[n].between(*at) for n, *at in pieces.tolist()]
+    return divide(parts, limits.min_partitions or 1)

@@ -16,8 +16,8 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
-from kmq_spark.datasource.planning.pieces import Pieces, share_of
-from kmq_spark.datasource.planning.ranges import TASK_BYTES_MIN, at_most, divide, task_count
+from kmq_spark.datasource.planning.pieces import Pieces, divided, share_of
+from kmq_spark.datasource.planning.ranges import TASK_BYTES_MIN, OffsetRange, task_count
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_storage.log.excerpt import Excerpt
 from kmq_storage.log.topic_state import check_inside
@@ -90,14 +90,12 @@ def _balanced(ranges: Sequence[TopicRanges], max_bytes: int | None) -> list[Task
 def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
     places = [each.offsets for several in ranges for each in several]
     topics = {several.topic.name: several.topic for several in ranges}
-    parts = at_most(places, limits.max_records)
-    if limits.max_bytes is not None:
-        pieces = _pieces([TopicRanges.of(topics[part.topic], [part]) for part in parts])
-        parts = [parts[n].between(*at) for n, *at in pieces.of_bytes(limits.max_bytes).tolist()]
-    return [
-        Task((_slices(TopicRanges.of(topics[part.topic], [part])),))
-        for part in divide(parts, limits.min_partitions or 1)
-    ]
+
+    def ranges_of(parts: Sequence[OffsetRange]) -> list[TopicRanges]:
+        return [TopicRanges.of(topics[part.topic], [part]) for part in parts]
+
+    parts = divided(places, limits, lambda parts: _pieces(ranges_of(parts)))
+    return [Task((_slices(each),)) for each in ranges_of(parts)]
 
 
 def _pieces(ranges: Sequence[TopicRanges], *, grain: int | None = None) -> Pieces:

@@ -60,29 +60,28 @@ class TopicRanges:
         return cls(topic, *np.array(rows, np.int64).reshape(-1, 3).T)
 
     def __iter__(self) -> Iterator[TopicRange]:
-        columns = (self.partitions, self.starts, self.ends)
-        for place in zip(*(column.tolist() for column in columns), strict=True):
+        for place in zip(*(column.tolist() for column in self._columns), strict=True):
             yield TopicRange(self.topic, OffsetRange(self.topic.name, *place))
 
     def __len__(self) -> int:
         return len(self.partitions)
 
+    @property
+    def _columns(self) -> tuple[Numbers, Numbers, Numbers]:
+        return self.partitions, self.starts, self.ends
+
     def only(self, wanted: Mask) -> TopicRanges:
         """Some of the ranges."""
         if wanted.all():
             return self
-        columns = (self.partitions, self.starts, self.ends)
-        return TopicRanges(self.topic, *(column[wanted] for column in columns))
+        return TopicRanges(self.topic, *(column[wanted] for column in self._columns))
 
     def known(self, other: TopicRanges | None) -> TopicRanges:
         """Return the other ranges, with what they have cached, if they are the same as these."""
         return other if other is not None and self._is(other) else self
 
     def _is(self, other: TopicRanges) -> bool:
-        columns = ("partitions", "starts", "ends")
-        return self.topic is other.topic and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in columns
-        )
+        return self.topic is other.topic and all(map(np.array_equal, self._columns, other._columns))
 
     def parts(self, places: Numbers, starts: Numbers, ends: Numbers) -> TopicRanges:
         """Parts of the ranges at these places."""
@@ -96,8 +95,7 @@ class TopicRanges:
 
     def at(self, place: int) -> TopicRange:
         """The range at this place."""
-        columns = (self.partitions, self.starts, self.ends)
-        offsets = OffsetRange(self.topic.name, *(int(column[place]) for column in columns))
+        offsets = OffsetRange(self.topic.name, *(int(column[place]) for column in self._columns))
         return TopicRange(self.topic, offsets)
 
     def filled(self) -> TopicRanges:
