@@ -47,19 +47,19 @@ _RANGE = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?\Z")
 
 
 def whole_number(given: Given, option: str) -> int | None:
-    """A number of at least 1; None when it is not given."""
+    """A number from 1 on; None when it is not given."""
     text = given.get(option.lower())
     if text is None:
         return None
     if not _WHOLE_NUMBER.match(text) or not 1 <= int(text) <= LARGEST:
-        refuse(option, text, "a whole number of at least 1")
+        refuse(option, text, f"a whole number from 1 to {LARGEST}")
     return int(text)
 
 
 def count(text: str, option: str) -> int:
-    """A number of at least 0."""
+    """A number from 0 on."""
     if not _WHOLE_NUMBER.match(text) or int(text) > LARGEST:
-        refuse(option, text, "a whole number of at least 0")
+        refuse(option, text, f"a whole number from 0 to {LARGEST}")
     return int(text)
 
 

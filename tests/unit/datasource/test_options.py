@@ -129,7 +129,7 @@ REFUSED = {
     "minPartitions -1": ({"minPartitions": "-1"}, "is '-1': expected a whole number"),
     "minPartitions 1.0": ({"minPartitions": "1.0"}, "is '1.0': expected a whole number"),
     "minPartitions a": ({"minPartitions": "a"}, "is 'a': expected a whole number"),
-    "too large a limit": ({"maxOffsetsPerTrigger": str(2**63)}, "expected a whole number"),
+    "too large a limit": ({"maxOffsetsPerTrigger": str(2**63)}, f"number from 1 to {2**63 - 1}"),
     "endless digits": ({"maxOffsetsPerTrigger": "9" * 5000}, "expected a whole number"),
     "no records per task": ({"maxRecordsPerPartition": "0"}, "is '0': expected a whole number"),
     "no minimum": ({"minOffsetsPerTrigger": "0"}, "'minOffsetsPerTrigger' is '0': expected a wh"),
