@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kmq_storage.log import binding, bucket_log, local_log
+from kmq_storage.log import binding, checkpoint
 from kmq_storage.maintenance import collect
 from tests.simulation.mutants import Mutant, _nothing
 
@@ -30,8 +30,7 @@ def _by_age_alone(facts: Any, file: Any) -> bool:
 
 def never_begins_anew(patch: pytest.MonkeyPatch) -> None:
     """An idle handle stays on the checkpoint it began with, until that is collected."""
-    patch.setattr(local_log, "is_look_due", lambda *_: False)
-    patch.setattr(bucket_log, "is_look_due", lambda *_: False)
+    patch.setattr(checkpoint, "_is_look_due", lambda *_: False)
 
 
 #: The others show in one of a thousand seeds: tests of collection find them each time.

@@ -15,7 +15,7 @@ from kmq_storage.errors import ClosedError, UnavailableError
 from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.log.behind_objects import BehindObjects
 from kmq_storage.log.binding import RefusedError, Unit
-from kmq_storage.log.checkpoint import has_newer, is_look_due, put_off_look
+from kmq_storage.log.checkpoint import finds_newer
 from kmq_storage.log.collected import collected_lsn, deletable_lsn, mark_collected
 from kmq_storage.log.combining import Combining
 from kmq_storage.log.commit_log import WrittenCommit
@@ -146,12 +146,9 @@ class BucketLog:
         self.check_open()
         with translated(self.files.url):
             self._follower.advance()
-            state, now = self._follower.state, self.environment.monotonic()
-            if is_look_due(state, now):
-                put_off_look(state, now)
-                if has_newer(self.files, state):
-                    self._follower.begin_anew()
-                    self._follower.advance()
+            if finds_newer(self.files, self._follower.state, self.environment.monotonic()):
+                self._follower.begin_anew()
+                self._follower.advance()
         return self._follower.state
 
     def reload(self) -> StoreState:

@@ -136,29 +136,29 @@ def starting_point(files: Files, journal: Journal) -> Checkpoint | None:
     return found
 
 
-def is_look_due(state: StoreState, now: float) -> bool:
-    """Whether a reader should look for a checkpoint newer than the one its state began at.
+def finds_newer(files: Files, state: StoreState, now: float) -> bool:
+    """Whether a look for a newer checkpoint than the one the state began at is due and finds one.
 
-    A look is due after many commits or some time, because collection may delete the state's
-    manifest pages some time after a newer checkpoint is published. It is due much sooner when the
-    state met damage: a repair writes a checkpoint behind the damage. `now` is a monotonic time in
-    seconds.
+    `now` is a monotonic time in seconds. The next look is due some time after this one.
+    """
+    if not _is_look_due(state, now):
+        return False
+    state.rebase_at = state.lsn + limits.REBASE_COMMITS
+    state.rebase_time = now + limits.REBASE_SECONDS
+    newest = checkpoints(files)[:1]
+    return bool(newest) and newest[0][0] > state.checkpoint_lsn
+
+
+def _is_look_due(state: StoreState, now: float) -> bool:
+    """Whether many commits or some time passed since the last look.
+
+    The time counts because collection may delete the state's manifest pages some time after a newer
+    checkpoint is published. A look is due much sooner when the state met damage: a repair writes a
+    checkpoint behind the damage.
     """
     is_damaged = bool(state.damage) or state.broken is not None
     earlier = limits.REBASE_SECONDS - _LOOK_FOR_REPAIR if is_damaged else 0
     return state.lsn >= state.rebase_at or now >= state.rebase_time - earlier
-
-
-def put_off_look(state: StoreState, now: float) -> None:
-    """Make the next look for a newer checkpoint due later; `now` as in `is_look_due`."""
-    state.rebase_at = state.lsn + limits.REBASE_COMMITS
-    state.rebase_time = now + limits.REBASE_SECONDS
-
-
-def has_newer(files: Files, state: StoreState) -> bool:
-    """Whether there is a newer checkpoint than the one the state began at."""
-    newest = checkpoints(files)[:1]
-    return bool(newest) and newest[0][0] > state.checkpoint_lsn
 
 
 def read_checkpoint(files: Files, lsn: int, digest: bytes) -> Checkpoint:

@@ -16,7 +16,7 @@ from kmq_storage.errors import ClosedError
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.behind import go_on_behind
 from kmq_storage.log.binding import RefusedError, Unit, bind
-from kmq_storage.log.checkpoint import has_newer, is_look_due, put_off_look
+from kmq_storage.log.checkpoint import finds_newer
 from kmq_storage.log.closed import Closed, idle
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.disk_errors import (
@@ -161,11 +161,8 @@ class LocalLog:
         """See `CommitLog.refresh`."""
         self.check_open()
         with self._reading, translated(self.files.url):
-            state, now = self._reader.state, self.environment.monotonic()
-            if is_look_due(state, now):
-                put_off_look(state, now)
-                if has_newer(self.files, state):
-                    self._reader.start()
+            if finds_newer(self.files, self._reader.state, self.environment.monotonic()):
+                self._reader.start()
             self._reader.make_visible()
             self._reader.look_beyond(self._show_written)
             if self._mending.explains(self._reader.state):
