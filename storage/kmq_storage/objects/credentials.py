@@ -95,6 +95,6 @@ def without_secrets(text: str, secrets: frozenset[str]) -> str:
     """
     line, code = _ANSWER.split(text.partition("\n")[0])[0], _CODE.search(text)
     line = _USERINFO.sub("://***@", line)
-    for secret in secrets:
+    for secret in sorted(secrets, key=len, reverse=True):  # one may be the start of another
         line = line.replace(secret, "***")
     return _QUERY.sub("", line)[:300] + (code[1] if code else "")
