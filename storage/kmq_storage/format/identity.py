@@ -73,9 +73,7 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         if type(version) is not int:
             raise TypeError(f"format is a number, not {version!r}")
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CorruptionError(
-            f"kmq.json in {url} is damaged, or not of a kmq store", file=paths.STORE_FILE
-        ) from error
+        raise _damaged(url, "it is no JSON of a kmq store") from error
     said = body.pop("crc32c", None)
     is_whole = said == members_checksum(body)
     if version > limits.CLONE_FORMAT_VERSION and (is_whole or said is None):
@@ -86,9 +84,7 @@ def decode_identity(raw: bytes, url: str) -> Identity:
             version=version,
         )
     if not is_whole:
-        raise CorruptionError(
-            f"kmq.json in {url} is damaged: its checksum does not match", file=paths.STORE_FILE
-        )
+        raise _damaged(url, "its checksum does not match")
     facts = body.get("bucket")
     return Identity(
         uuid.UUID(body["store_id"]),
@@ -96,6 +92,14 @@ def decode_identity(raw: bytes, url: str) -> Identity:
         _bucket_facts(facts) if facts else None,
         tuple(body.get("origins", ())),
         body.get("read_only", False),
+    )
+
+
+def _damaged(url: str, why: str) -> CorruptionError:
+    return CorruptionError(
+        f"kmq.json in {url} is damaged: {why}; put the file back from a copy of the store, as its "
+        "id is in no other file",
+        file=paths.STORE_FILE,
     )
 
 

@@ -198,6 +198,7 @@ def test_a_flip_in_kmq_json_opens_no_other_store(tmp_path: Path, position: int):
     with pytest.raises(KmqError) as caught:
         values_of(open_folder(tmp_path))
     assert isinstance(caught.value, CorruptionError)
+    assert "put the file back from a copy of the store" in str(caught.value)
 
 
 def test_the_commits_of_a_damaged_log_end_with_an_error_that_names_the_place(tmp_path: Path):
