@@ -1,8 +1,8 @@
 # cython: language_level=3, auto_pickle=False
-"""What `Pending.add_any` does for a record that is plain, of a topic that has rows already.
+"""The fast path of `Pending.add_any`: a plain record for a topic that already has waiting rows.
 
-Nothing in between runs Python or gives the interpreter away, so nobody sees a row in part, and a
-look at the lock is as good as taking it.
+From the look at the lock until the row is complete, no Python code runs and the interpreter's lock
+is kept. So no other thread can see half a row, and it is enough to see that the lock is free.
 """
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_GET_SIZE
@@ -24,7 +24,7 @@ cdef object _SendFuture = SendFuture
 
 
 cdef class Adding:
-    """Adds plain records to what is `pending`, which does all others itself."""
+    """Adds plain records to `pending`; all other records go through `pending.add_any`."""
 
     cdef BriefLock lock
     cdef object pending, now_ns, in_python, when_enough
@@ -36,7 +36,7 @@ cdef class Adding:
         self.row_bytes = row_bytes
 
     def add(self, topic, value, key, extras, on_delivery):
-        """As `Pending.add_any`."""
+        """Add a record and return its future, as `Pending.add_any` does."""
         cdef Py_ssize_t size = self.row_bytes
         cdef list values, keys, times
         if type(topic) is not str or on_delivery is not None:
@@ -60,7 +60,7 @@ cdef class Adding:
             if extras is not None:
                 rows.extras[index] = extras
             rows.size = size
-        except BaseException:  # no memory is left: the others of this commit go on
+        except BaseException:  # out of memory: the rows before this one can still be committed
             rows.take_back(index)
             raise
         if size >= rows.alarm:
@@ -68,18 +68,18 @@ cdef class Adding:
         return _future(rows, index)
 
     cdef object _rows(self, str topic):
-        """Those that gather for a topic, unless somebody has the lock."""
+        """The topic's waiting rows; None when it has none, or another thread holds the lock."""
         opened = self.pending._open
         cdef PyObject *found = <PyObject *> PyDict_GetItem(opened, topic)
         if found is NULL:
             return None
         rows = <object> found
-        # To compare names may have run Python, where they are of a class of the caller's.
+        # The look-up ran Python code if some name is a subclass of str with its own `__eq__`.
         return None if self.lock.taken or self.pending._open is not opened else rows
 
 
 cdef object _future(object rows, object index):
-    """What calling the class makes, in half the time."""
+    """Build `SendFuture((rows, index))` in half the time of calling the class."""
     made = PyType_GenericAlloc(<PyTypeObject *> _SendFuture, 2)
     Py_INCREF(rows)
     PyTuple_SET_ITEM(made, 0, rows)

@@ -1,16 +1,18 @@
 # cython: language_level=3, auto_pickle=False
-"""A lock for what many threads do for moments."""
+"""A lock for very short critical sections that many threads enter."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from posix.time cimport nanosleep, timespec
 
 
 cdef class BriefLock:
-    """A lock whose holder had the interpreter when it took it: who finds it taken, looks again soon.
+    """A lock that a thread takes only while it holds the interpreter's lock (the GIL).
 
-    Who waits in line for a `threading.Lock` gets it without the interpreter, and keeps it from all
-    while it waits for that, too: from then on every release wakes a thread, which costs more than
-    what is done in here. As no signal comes between `__enter__` and the block, nothing is left taken.
+    A thread that finds it taken sleeps for 50 microseconds and looks again. A `threading.Lock` goes
+    to a waiting thread that doesn't have the GIL yet, and stays locked while that thread waits for
+    the GIL. From then on every release wakes a thread, which costs more than the critical section.
+
+    Python handles no signal between `__enter__` and the block, so the lock can't be left taken.
     """
 
     def __enter__(self):
@@ -19,7 +21,7 @@ cdef class BriefLock:
         while self.taken:
             with nogil:
                 nanosleep(&moment, NULL)
-            PyErr_CheckSignals()  # who waits for what its own thread has is interrupted at least
+            PyErr_CheckSignals()  # so that Ctrl-C ends a thread that waits for itself
         self.taken = True
 
     def __exit__(self, *raised):

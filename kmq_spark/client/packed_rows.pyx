@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""The rows of a commit as one record batch, by Arrow's C data interface.
+"""Build one record batch from the rows of a commit, by Arrow's C data interface.
 
-https://arrow.apache.org/docs/format/CDataInterface.html. All arrays of a batch, and their buffers,
-stand in one piece of memory, the arena, which the last of them to be released takes along.
+See https://arrow.apache.org/docs/format/CDataInterface.html. All arrays of a batch and their
+buffers are in one block of memory, the arena. It is freed when the last array is released.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -27,11 +27,11 @@ cdef extern from *:
     int __ATOMIC_SEQ_CST
 
 cdef enum:
-    #: More than all arrays of a batch take, and what it takes to align their buffers.
+    #: More bytes than the array structs of a batch and the padding of their buffers can take.
     ARRAYS = 8192
 
 cdef struct _Array:
-    # `ArrowArray` of Arrow's C data interface.
+    # `ArrowArray` of the C data interface; it keeps its arena in `private_data`.
     int64_t length
     int64_t null_count
     int64_t offset
@@ -44,12 +44,12 @@ cdef struct _Array:
     void* arena
 
 cdef struct _Arena:
-    int arrays  # that are not released
+    int arrays  # how many arrays are not released yet
     char* at
 
 
 cdef void _release(_Array* array) noexcept nogil:
-    """Release an array; the last one takes the memory of all."""
+    """Release an array and its children; the last release of a batch frees the arena."""
     cdef int64_t n
     cdef _Arena* arena = <_Arena*>array.arena
     for n in range(array.n_children):
@@ -61,7 +61,7 @@ cdef void _release(_Array* array) noexcept nogil:
 
 
 cdef inline void* _take(_Arena* arena, size_t size) noexcept:
-    """Aligned as Arrow likes it."""
+    """Take memory from the arena, aligned to 64 bytes as Arrow recommends."""
     cdef void* taken = arena.at
     arena.at += (size + 63) & ~<size_t>63
     return taken
@@ -81,7 +81,7 @@ cdef _Array* _array(_Arena* arena, int64_t length, int buffers, int children) no
 
 
 cdef struct _Pieces:
-    # A column of texts or bytes that grows; of lists: of their bounds.
+    # A text, binary or list column that is built row by row; a list column has no data of its own.
     _Array* array
     uint8_t* valid
     int32_t* ends
@@ -105,7 +105,7 @@ cdef _Pieces _pieces(_Arena* arena, int64_t rows, int64_t size, int buffers, int
 
 
 cdef inline void _add(_Pieces* to, const char* data, int32_t length) noexcept:
-    """A piece; a length of -1 is null."""
+    """Append a row; a length of -1 is a null, and for a list the length is the number of items."""
     if length >= 0:
         if data != NULL:
             memcpy(to.data + to.filled, data, length)
@@ -125,7 +125,7 @@ cdef inline void _move(_Pieces* to, const char** at) noexcept:
 
 
 cdef struct _Numbers:
-    # A column of numbers, null wherever none is set.
+    # A column of numbers or booleans, which are null until they are set.
     _Array* array
     uint8_t* valid
     char* data
@@ -229,7 +229,7 @@ cdef _Array* _properties(_Arena* arena, list rows, _Counts* counts) noexcept:
 
 
 cdef bint _count_bytes(list column, int64_t* size, bint* any_there) noexcept:
-    """Add up the bytes of a column; whether there is nothing else in it, but None."""
+    """Add up the bytes of a column; False when it has values other than bytes and None."""
     for value in column:
         if value is not None:
             if not PyBytes_CheckExact(value):
@@ -272,12 +272,15 @@ cdef _Array* _column(_Arena* arena, list rows, int64_t size, int64_t* sizes) noe
 
 
 def batch(values, keys, times, list packed):
-    """The stored record batch of rows, the bytes of each, and the partitions that were chosen.
+    """Build the stored record batch; returns it, the bytes of each row, and the chosen partitions.
 
-    `times`: int64, UTC microseconds; `packed`: one each, or empty when no row has anything beside.
-    The partitions are one for all, None for none, or an array with -1 where none was chosen. None
-    for values and keys that aren't lists of bytes and None, for more than a column holds, and for
-    parts that aren't as long as the others, as a send that was interrupted twice can leave them.
+    `times` are int64, UTC microseconds. `packed` has the headers and properties of each row (see
+    `packing`), or is empty when no row has any. The chosen partitions are a number (all rows chose
+    it), None (no row chose one), or an array with -1 for rows that chose none.
+
+    Returns None for values or keys that are neither bytes nor None, for more bytes than a column
+    can hold, and for lists of different lengths, which a send that was interrupted twice can leave.
+    The Python code then builds the batch.
     """
     if not (PyList_CheckExact(values) and PyList_CheckExact(keys)):
         return None
@@ -338,7 +341,7 @@ cdef object _chosen(int32_t* of_row, Py_ssize_t rows, bytearray partitions):
 
 
 cdef _Arena* _arena(int64_t rows, int64_t size, _Counts* counts) noexcept:
-    """Memory for all: some arrays and where each begins, and the most that they can hold."""
+    """Allocate the arena, large enough for all arrays and the most that their buffers can hold."""
     cdef _Arena* found = <_Arena*>malloc(
         ARRAYS + size + 32 * rows + 16 * counts.headers + 64 * counts.properties + 5 * counts.size
     )
@@ -348,7 +351,7 @@ cdef _Arena* _arena(int64_t rows, int64_t size, _Counts* counts) noexcept:
 
 
 cdef bint _are_times(times, Py_ssize_t rows, const void** found) except -1:
-    """Whether there are so many, and where they stand as long as no code of Python runs."""
+    """Whether there is a time for each row; `found` points to them while no Python code runs."""
     cdef Py_buffer view
     PyObject_GetBuffer(times, &view, PyBUF_SIMPLE)
     cdef Py_ssize_t size = view.len

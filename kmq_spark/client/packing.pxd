@@ -1,4 +1,4 @@
-"""What packed headers and properties look like, for the modules that are compiled."""
+"""The layout of packed headers and properties, shared by the compiled modules."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t
@@ -11,9 +11,10 @@ cdef enum:
     #: The members of `kmq_storage.format.records.PROPERTY_TYPE`, in order.
     INT, FLOAT, TEXT, BYTES, BOOL
 
-#: What a record's packed headers and properties begin with. Behind it stand the headers as name and
-#: value, then the properties as name, kind (one byte) and value. A text or bytes is a length (four
-#: bytes, -1 for null) and its bytes, a number eight bytes. No process writes it for another one.
+#: The first bytes of a record's packed headers and properties. They are followed by each header's
+#: name and value, then by each property's name, kind (one byte) and value. Text and bytes are
+#: written as their length (four bytes, -1 for null) and the bytes themselves, a number as eight
+#: bytes. Packed bytes never leave the process, so the machine's byte order is used.
 cdef struct Head:
     int32_t partition  # -1: none was chosen
     int32_t size
@@ -22,7 +23,7 @@ cdef struct Head:
 
 
 cdef inline int32_t take_length(const char** at) noexcept:
-    """The length that stands there, and go behind it."""
+    """Read the length at `at` and move `at` behind it."""
     cdef int32_t length
     memcpy(&length, at[0], 4)
     at[0] += 4
@@ -30,5 +31,5 @@ cdef inline int32_t take_length(const char** at) noexcept:
 
 
 cdef inline bint begins_unlike(const char* data, Py_ssize_t length, bytes letters) noexcept:
-    """Whether there is a first letter, and it is none of these."""
+    """Whether the data is not empty and its first byte is none of these letters."""
     return length and memchr(PyBytes_AS_STRING(letters), data[0], PyBytes_GET_SIZE(letters)) == NULL

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""A record's headers and properties as bytes, and back.
+"""Pack a record's headers and properties into bytes, and unpack them again.
 
-`client.waiting_extras` uses it, `client.packed_rows` and `client.unpacking` go on from there, and all
-of it is also done in Python, for machines without a compiler, and as what the tests compare with.
-Nothing here raises an error that a user could meet: what is not plain is declined, and the way in
-Python says why.
+`client.waiting_extras` calls these functions, and `client.packed_rows` reads the packed bytes.
+Python code does the same work on machines without a compiler; the tests compare the two. Users
+never see an error from this module: it returns None for unusual values, and the Python code then
+handles them or raises the error that says what is wrong.
 """
 
 from cpython.bytes cimport PyBytes_CheckExact, PyBytes_FromStringAndSize
@@ -20,7 +20,8 @@ cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object number, int* overflow)
 
 cdef enum:
-    #: What is longer is declined: of that, the way in Python is not the slow part.
+    #: Longer headers and properties are left to the Python code: copying their bytes takes so long
+    #: that the Python code adds little.
     MOST = 4096
 
 cdef struct _Out:
@@ -44,7 +45,7 @@ cdef inline bint _put_piece(_Out* out, const char* data, Py_ssize_t length) noex
 
 
 cdef const char* _utf8(object text, Py_ssize_t* length) noexcept:
-    """The bytes of a text; NULL for what is none, or has halves of characters."""
+    """The UTF-8 bytes of a str; NULL when it has lone surrogates, or is no str."""
     if not PyUnicode_CheckExact(text):
         return NULL
     cdef const char* data = PyUnicode_AsUTF8AndSize(text, length)
@@ -60,7 +61,7 @@ cdef bint _put_text(_Out* out, object text):
 
 
 cdef bint _is_unlike(object value, bytes letters):
-    """Whether it is text that begins with none of these, which are ASCII."""
+    """Whether the value is a str with a first character that is none of these ASCII letters."""
     cdef Py_ssize_t length
     cdef const char* data = _utf8(value, &length)
     return data != NULL and begins_unlike(data, length, letters)
@@ -108,10 +109,10 @@ cdef bint _put_property(_Out* out, object name, object value):
 
 
 def pack(headers, properties, int partition, left_out=None, encode=None, bytes unlike=b""):
-    """A record's headers and properties as bytes; None when they are for the way in Python.
+    """Pack headers and properties; None when the Python code has to handle them.
 
-    `left_out`: names of headers that are not packed; `encode` makes bytes of a header's value,
-    which text is that begins with none of the letters of `unlike`.
+    Headers named in `left_out` are not packed. `encode` turns the value of a header into bytes. It
+    is not called for text that begins with none of the letters of `unlike`, which is packed as is.
     """
     cdef:
         char space[MOST]
@@ -136,7 +137,7 @@ def pack(headers, properties, int partition, left_out=None, encode=None, bytes u
             if not _put_header(&out, key, held):
                 return None
             head.headers += 1
-        if PyDict_Size(headers) != given:  # meanwhile `encode` has run, and others may have
+        if PyDict_Size(headers) != given:  # `encode` or another thread may have changed it
             return None
         if left_out is not None and not head.headers:
             head.headers = -1
@@ -183,7 +184,7 @@ cdef object _property(const char** at):
 
 
 def unpack(bytes packed):
-    """Headers and properties as names and values in turn, the partition or None, and the size."""
+    """Return headers and properties (each a flat tuple of names and values), partition and size."""
     cdef:
         const char* at = PyBytes_AS_STRING(packed) + sizeof(Head)
         Head* head = <Head*>PyBytes_AS_STRING(packed)
@@ -200,6 +201,6 @@ def unpack(bytes packed):
     )
 
 
-def size_of(bytes packed):
-    """The bytes of headers and properties with their names; 8 of a number."""
+def packed_size(bytes packed):
+    """The size that `pack` counted: the bytes of names and values, and 8 for each number."""
     return (<Head*>PyBytes_AS_STRING(packed)).size

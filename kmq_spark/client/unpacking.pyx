@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Headers and properties that were read, made from their columns when they are asked for."""
+"""Headers and properties of records that were read, converted from Arrow when they are used."""
 
 cimport cython
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -14,12 +14,12 @@ from kmq_spark.client.packing cimport (
 from kmq_storage.format.records import HEADERS_TYPE, PROPERTIES_TYPE
 
 cdef enum:
-    #: So many names are kept at hand.
+    #: The size of the cache of decoded names.
     NAMES = 16
 
 
 cdef class _Stored:
-    """A column of stored texts, bytes or numbers, to be read; null where its pointer is."""
+    """The buffers of an Arrow column. `valid` is NULL when the column has no nulls."""
 
     cdef:
         object held
@@ -40,7 +40,7 @@ cdef class _Stored:
         return self.valid == NULL or self.valid[row >> 3] >> (row & 7) & 1
 
     cdef inline int32_t piece(self, Py_ssize_t row, const char** data) noexcept:
-        """The length of a text or bytes, and where it stands."""
+        """Return the length of a text or bytes value, and set `data` to its first byte."""
         row += self.first
         data[0] = self.data + self.ends[row]
         return self.ends[row + 1] - self.ends[row]
@@ -62,7 +62,7 @@ cdef class _Stored:
 
 
 cdef class _Names:
-    """The names of headers or properties; most stand there again and again."""
+    """A column of names; few different ones repeat, so decoded names are kept in a cache."""
 
     cdef:
         _Stored column
@@ -85,9 +85,9 @@ cdef class _Names:
         return name
 
 
-@cython.no_gc  # so that tuples that hold it are not followed either
+@cython.no_gc  # so the garbage collector does not track tuples that hold it
 cdef class StoredExtras:
-    """Headers and properties of rows that were read, as `client.stored_extras.StoredExtras`."""
+    """Headers and properties of many rows; the compiled `client.stored_extras.StoredExtras`."""
 
     cdef:
         _Stored rows_of_headers, rows_of_properties, values
@@ -110,7 +110,7 @@ cdef class StoredExtras:
             ]
 
     def headers(self, Py_ssize_t row):
-        """The names and values of a row's headers, in pairs."""
+        """A row's headers as pairs of name and value."""
         cdef Py_ssize_t pair
         if not _has(self.rows_of_headers, row):
             return ()
@@ -123,7 +123,7 @@ cdef class StoredExtras:
         return self.values.value(pair, BYTES) if self.values.is_there(pair) else None
 
     def header_names(self):
-        """The names that headers of any row have."""
+        """The names of all headers of all rows."""
         cdef Py_ssize_t pair, rows
         cdef set found = set()
         if self.rows_of_headers is not None:
@@ -133,9 +133,9 @@ cdef class StoredExtras:
         return found
 
     def add_headers(self, dict found, Py_ssize_t row, left_out, decode, bytes unlike):
-        """Put a row's headers among others: those that have a value, decoded.
+        """Put a row's headers into `found`, without those named in `left_out` or without a value.
 
-        What begins with none of the letters of `unlike` is text.
+        A value that begins with none of the letters of `unlike` is text; `decode` reads the others.
         """
         cdef:
             Py_ssize_t pair
@@ -156,7 +156,7 @@ cdef class StoredExtras:
                 found[name] = decode(PyBytes_FromStringAndSize(data, length))
 
     def properties(self, Py_ssize_t row):
-        """The properties of a row."""
+        """A row's properties by name."""
         cdef Py_ssize_t pair
         cdef dict found = {}
         if not _has(self.rows_of_properties, row):
@@ -178,13 +178,13 @@ cdef class StoredExtras:
 
 
 cdef _check(column, kind):
-    """Of any other type the bytes would be taken for what they are not."""
+    """TypeError for another type of column, whose buffers would be misread."""
     if column.type != kind:
         raise TypeError(f"a column of {column.type}, not of {kind}")
 
 
 cdef inline bint _has(_Stored rows, Py_ssize_t row) except -1:
-    """Whether a row has any; IndexError for one beside the column, where other memory is."""
+    """Whether a row has headers or properties; IndexError for a row outside the column."""
     if rows is None:
         return False
     if not 0 <= row < rows.count:

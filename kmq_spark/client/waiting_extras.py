@@ -111,5 +111,5 @@ def packed_batch(
 def waiting_bytes(extras: WaitingExtras) -> int:
     """The bytes of a waiting record's headers and properties with names; a number counts as 8."""
     if isinstance(extras, bytes):
-        return compiled.packing.size_of(extras)
+        return compiled.packing.packed_size(extras)
     return size_among(extras)
