@@ -23,7 +23,7 @@ from kmq_spark.client.store import Store
 from kmq_storage import limits
 from kmq_storage.errors import OffsetOutOfRangeError
 from kmq_storage.format import queue_directory, queue_table
-from kmq_storage.keyed import index, parts, reading, rows
+from kmq_storage.keyed import index, loose, parts, rows
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.log import paging, run_index, runs
@@ -76,7 +76,7 @@ class KeyedModel(RuleBasedStateMachine):
         self.patch.setattr(index, "_SORTED_ROWS", 8)
         self.patch.setattr(index, "_SCAN_ROWS", 4)
         self.patch.setattr(rows, "_SCAN_ROWS", 4)
-        self.patch.setattr(reading, "_BATCHES_KEPT", 2)
+        self.patch.setattr(loose, "_BATCHES_KEPT", 2)
         self.patch.setattr(queue_table, "_MARKED", 2)
         self.patch.setattr(queue_directory, "_BLOCK_QUEUES", 2)
         self.patch.setattr(runs, "_PIECE_ROWS", 5)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,29 +13,22 @@ import pyarrow as pa
 
 from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError, NotFoundError, OffsetOutOfRangeError
-from kmq_storage.format.gathered import RowRanges, gathered, ranges
-from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.index import QueueIndex, RunRows
+from kmq_storage.keyed.loose import Ends, LooseMessages, LooseRows
 from kmq_storage.keyed.losses import Losses
 from kmq_storage.keyed.many import Asked, QueueRows
-from kmq_storage.keyed.parts import Part, Parts
 from kmq_storage.keyed.topic import PARTITION, keyed_topic
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice
 from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic
-from kmq_storage.model import Chunk, Location
 from kmq_storage.objects.fork import reopen_in_child
 
 _Found = TypeVar("_Found")
 
-_READ = frozenset({"value"})
 #: More messages than a queue can have, small enough that sums with an index fit into 64 bits.
 _MESSAGES = 1 << 48
-#: How many record batches are cached, as the messages of one queue may be in many.
-_BATCHES_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +52,7 @@ class QueueReader:
     def _start(self) -> None:
         self._lock = threading.Lock()
         self._reader = ChunkReader(self._log.files, at_random=True)
-        self._batches: OrderedDict[tuple[Location, int], pa.RecordBatch] = OrderedDict()
+        self._loose = LooseMessages(self._reader)
         self._index = QueueIndex(self._log, self._reader)
         self._losses = Losses()
         self._topic_id = b""
@@ -104,7 +95,7 @@ class QueueReader:
                 self._losses.check(index, topic, [(queue, first)], most)
             in_runs, offsets = index.places(queue, first, most)
             values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
-            whole = pa.chunked_array([*values, *self._read(topic, offsets)], pa.binary())
+            whole = pa.chunked_array([*values, *self._loose.read(topic, offsets)], pa.binary())
             self._check_end(topic, len(whole), most)
             return whole
 
@@ -153,7 +144,7 @@ class QueueReader:
         of_runs = [rows.run.offsets(rows.first, rows.behind) for rows in in_runs]
         values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
         places = np.concatenate([*of_runs, offsets]).tolist()
-        values += self._read(topic, offsets)
+        values += self._loose.read(topic, offsets)
         found = pa.chunked_array(values, pa.binary()).to_pylist()
         return list(map(Message, places, range(first, first + len(places)), found))
 
@@ -167,8 +158,9 @@ class QueueReader:
         asked = Asked(queues, firsts, min(most, _MESSAGES))
 
         def found(index: QueueIndex, topic: Topic) -> pa.RecordBatch:
-            ends = _Ends(index.ends, index.end)
-            loose = (_LooseRows(part, ends, partial(self._read, topic)) for part in index.loose)
+            ends = Ends(index.ends, index.end)
+            read = partial(self._loose.read, topic)
+            loose = (LooseRows(part, ends, read) for part in index.loose)
             parts: list[QueueRows] = [*index.runs, ends, *loose]
             for queue, first in asked.given_up(parts):
                 raise _given_up(index, topic, queue, first)
@@ -227,7 +219,7 @@ class QueueReader:
             self._index = QueueIndex(self._log, self._reader)
             self._losses = self._losses if topic.id == self._topic_id else Losses()
             self._topic_id = topic.id
-            self._batches.clear()
+            self._loose.forget()
         self._state = state
         self._index.follow(topic)
         return self._index
@@ -236,99 +228,6 @@ class QueueReader:
         """CorruptionError when fewer messages than wanted were found and the end is damaged."""
         if self._state is not None and found < most:
             self._state.check_end(topic.name, PARTITION)
-
-    def _read(self, topic: Topic, offsets: Numbers) -> Iterator[pa.Array]:
-        at = 0
-        while at < len(offsets):
-            chunk = self._chunk(topic, int(offsets[at]))
-            behind = int(offsets.searchsorted(chunk.end_offset))
-            yield self._values(topic, chunk, offsets[at:behind])
-            at = behind
-
-    def _chunk(self, topic: Topic, offset: int) -> Chunk:
-        (place,) = topic.places(PARTITION, offset, offset + 1)
-        chunks = self._reader.chunks(place, topic.name, PARTITION)
-        return chunks[bisect_right(chunks, offset, key=lambda chunk: chunk.base_offset) - 1]
-
-    def _values(self, topic: Topic, chunk: Chunk, offsets: Numbers) -> pa.Array:
-        batch = self._batch(topic, chunk)
-        known = Slice(topic.name, PARTITION, chunk.base_offset, batch, chunk.end_offset)
-        rows = offsets - chunk.base_offset if chunk.dense else known.offsets().searchsorted(offsets)
-        if rows[-1] - rows[0] + 1 == len(rows):
-            return batch.column("value").slice(rows[0], len(rows))
-        return batch.column("value").take(number_column(rows))
-
-    def _batch(self, topic: Topic, chunk: Chunk) -> pa.RecordBatch:
-        """The verified values of a chunk; the last ones are cached."""
-        key = chunk.location, chunk.base_offset
-        batch = self._batches.get(key)
-        if batch is None:
-            batch = self._batches[key] = self._reader.read(
-                chunk,
-                chunk.base_offset,
-                chunk.end_offset,
-                topic=topic.name,
-                partition=PARTITION,
-                layout=topic.layout(_READ),
-            )
-            if len(self._batches) > _BATCHES_KEPT:
-                self._batches.popitem(last=False)
-        else:
-            self._batches.move_to_end(key)
-        return batch
-
-
-class _Ends:
-    """The ends of queues that are in no run yet, as a part without messages.
-
-    Queues with such an end begin anew here.
-    """
-
-    def __init__(self, ends: Parts, before: int) -> None:
-        self._ends, self._before = ends, before
-
-    @property
-    def has_beginnings(self) -> bool:
-        return len(self._ends) > 0
-
-    def offsets(self, names: pa.Array) -> Numbers:
-        """The offset of each queue's last end; -1 if it has none."""
-        return self._ends.lasts(names, self._before)
-
-    def beginnings_of(self, names: pa.Array) -> Numbers:
-        return np.where(self.offsets(names) < 0, -1, 0)
-
-    def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
-        nothing = np.zeros(len(names), np.int64)
-        return nothing, nothing
-
-    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
-        return iter(())
-
-
-class _LooseRows:
-    """Messages of a range of offsets that are in no run yet, sorted by queue."""
-
-    has_beginnings = False
-
-    def __init__(
-        self, part: Part, ends: _Ends, read: Callable[[Numbers], Iterator[pa.Array]]
-    ) -> None:
-        self._part, self._ends, self._read = part, ends, read
-
-    def beginnings_of(self, names: pa.Array) -> Numbers:
-        return np.full(len(names), -1)
-
-    def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
-        firsts, behinds = self._part.table.spans(names)
-        if self._ends.has_beginnings:
-            firsts = firsts + self._part.counts(names, self._ends.offsets(names))
-        return firsts, behinds
-
-    def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
-        offsets = self._part.offsets[ranges(firsts, counts)]
-        wanted, rows = np.unique(offsets, return_inverse=True)
-        yield gathered(list(self._read(wanted)), rows, np.ones_like(rows)).copied()
 
 
 def _check_same(topic: Topic, topic_id: bytes) -> None:

@@ -19,7 +19,7 @@ import kmq_spark as kmq
 from kmq_spark.client.keyed_queues import KeyedQueues
 from kmq_spark.errors import ClosedError, CorruptionError, InvalidRequestError, NotFoundError
 from kmq_storage.format import gathered
-from kmq_storage.keyed import many, reading
+from kmq_storage.keyed import loose, many
 
 
 def test_a_put_makes_its_queue_and_tells_the_index_of_its_message(queues: KeyedQueues):
@@ -330,7 +330,7 @@ def test_large_messages_stand_between_small_ones(queues: KeyedQueues):
 def test_messages_of_more_batches_than_stay_at_hand_are_read(
     queues: KeyedQueues, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reading, "_BATCHES_KEPT", 2)
+    monkeypatch.setattr(loose, "_BATCHES_KEPT", 2)
     for number in range(6):
         queues.put_batch(["a", "b"], [b"%d" % number, b"x"])
     for _ in range(2):
