@@ -92,7 +92,7 @@ class RecordsEntry(NamedTuple):
         )
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         if self.kind == _STAGED_RECORDS:
             return self._staged_payload()
         is_staged = 1 if self.staged else 0
@@ -141,7 +141,7 @@ class ProducerEntry:
     _layout = struct.Struct("<qq")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         return self._layout.pack(self.epoch, self.sequence) + self.producer.encode()
 
     @classmethod
@@ -166,7 +166,7 @@ class GroupOffsetsEntry:
     _pair = struct.Struct("<IxxxxQ")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         name = self.group.encode()
         head = self._layout.pack(self.generation, self.topic_id, len(name), len(self.offsets))
         return head + b"".join(self._pair.pack(*pair) for pair in self.offsets) + name
@@ -191,7 +191,7 @@ class BatchIdEntry:
     _layout = struct.Struct("<q")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         return self._layout.pack(self.version) + self.application.encode()
 
     @classmethod
@@ -213,7 +213,7 @@ class TopicEntry:
     kind = 5
 
     def payload(self) -> bytes:
-        """The JSON form."""
+        """The JSON of this entry in a commit, without its kind."""
         return compact_json(
             {
                 "id": self.topic_id.hex(),
@@ -250,7 +250,7 @@ class GroupEntry:
     kind = 6
 
     def payload(self) -> bytes:
-        """The JSON form."""
+        """The JSON of this entry in a commit, without its kind."""
         return compact_json(
             {
                 "group": self.group,

@@ -139,7 +139,7 @@ class GroupPlanEntry:
     kind = 12
 
     def payload(self) -> bytes:
-        """The JSON form."""
+        """The JSON of this entry in a commit, without its kind."""
         facts = {"group": self.group, "generation": self.generation}
         return compact_json(facts | self.plan.to_json())
 
@@ -161,7 +161,7 @@ class GroupReleaseEntry:
     kind = 13
 
     def payload(self) -> bytes:
-        """The JSON form."""
+        """The JSON of this entry in a commit, without its kind."""
         return compact_json(
             {"group": self.group, "epoch": self.epoch, "partitions": _runs_of(self.partitions)}
         )

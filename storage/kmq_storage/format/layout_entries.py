@@ -51,7 +51,7 @@ class SegmentEntry:
     _layout = struct.Struct("<16sIHxxQQQ16sQQIIqqqQQQQ")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         return self._layout.pack(
             self.topic_id,
             self.partition,
@@ -110,7 +110,7 @@ class TrimEntry:
     _layout = struct.Struct("<16sIxxxxQQQQ")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         return self._layout.pack(
             self.topic_id, self.partition, self.start, self.rows, self.size, self.planned_lsn
         )
@@ -139,7 +139,7 @@ class GapEntry:
     _layout = struct.Struct("<16sIxxxxQQQQQ")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         fixed = self._layout.pack(
             self.topic_id,
             self.partition,
@@ -173,7 +173,7 @@ class CondemnEntry:
     _layout = struct.Struct("<Q")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         return self._layout.pack(self.before)
 
     @classmethod

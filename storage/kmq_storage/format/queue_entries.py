@@ -65,7 +65,7 @@ class QueueEntry:
     kind = 14
 
     def payload(self) -> bytes:
-        """The JSON form."""
+        """The JSON of this entry in a commit, without its kind."""
         settings = None if self.settings is None else dict(self.settings)
         return compact_json({"id": self.queue_id.hex(), "name": self.name, "settings": settings})
 
@@ -95,7 +95,7 @@ class BindEntry:
         return replace(self, starts=starts)
 
     def payload(self) -> bytes:
-        """The JSON form."""
+        """The JSON of this entry in a commit, without its kind."""
         assert not isinstance(self.starts, str), "bound"
         starts = None if self.starts is None else list(self.starts)
         ids = {"queue": self.queue_id.hex(), "topic": self.topic_id.hex()}
@@ -134,7 +134,7 @@ class AcquireEntry:
         return replace(self, time=time, until=self.until + late, runs=runs)
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         name = self.client.encode()
         count = len(self.runs)
         head = self._layout.pack(self.queue_id, self.time, self.until, self.most, count, len(name))
@@ -170,7 +170,7 @@ class AnswerEntry:
         return self if time == self.time else replace(self, time=time)
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         facts = (self.queue_id, self.time, self.at, self.answer, len(self.runs))
         return self._layout.pack(*facts) + _runs_payload(self.runs)
 
@@ -290,7 +290,7 @@ class ScheduleEntry:
         return replace(self, schedules=tuple(s._replace(row=s.row + rows) for s in self.schedules))
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         rows = [
             self._row.pack(row, priority, at, expires)
             for row, at, expires, priority in self.schedules
@@ -333,7 +333,7 @@ class LookEntry:
     _span = struct.Struct("<QQ")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         place = (self.queue_id, self.topic_id, self.partition, len(self.entered))
         spans = b"".join([self._span.pack(*each) for each in self.entered])
         keys = struct.pack(f"<{len(self.keys)}Q", *self.keys)
@@ -373,7 +373,7 @@ class QueueStateEntry:
         return str(self.facts["name"])
 
     def payload(self) -> bytes:
-        """The JSON form."""
+        """The JSON of this entry in a commit, without its kind."""
         return compact_json(
             {"queue": dict(self.facts), "rows": self.rows, "replaces": self.replaces}
         )

@@ -85,7 +85,7 @@ class PackedNumbers:
 
 
 class _Instants:
-    """Timestamps without nulls."""
+    """A column of timestamps without nulls, stored as packed numbers."""
 
     def __init__(self, numbers: PackedNumbers, kind: pa.DataType) -> None:
         self._numbers = numbers

@@ -20,7 +20,7 @@ class TurnEntry:
     _layout = struct.Struct("<16sIxxxxQ")
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         return self._layout.pack(self.topic_id, self.lane, self.seen)
 
     @classmethod

@@ -41,7 +41,7 @@ class UniqEntry:
         )
 
     def payload(self) -> bytes:
-        """The binary form."""
+        """The bytes of this entry in a commit, without its kind."""
         rows = [self._row.pack(*each) for each in self.uniqs]
         return self._layout.pack(self.topic_id, self.time) + b"".join(rows)
 

@@ -47,7 +47,7 @@ class Remains:
 
 
 def commits_left(files: Files, identity: Identity) -> Iterator[LeftCommit]:
-    """All readable commits."""
+    """Every commit that can still be read, also behind damaged ones."""
     if is_disk(files):
         journal = Journal(files, identity, open_hint(files, identity.seed, SYSTEM))
         return _of_frames(journal, journal.folder.first_lsn())

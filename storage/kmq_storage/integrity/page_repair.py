@@ -47,7 +47,7 @@ class _Span:
 
     @property
     def key(self) -> Key:
-        """The partition."""
+        """The partition, by topic id and number."""
         return self.topic.id, self.number
 
 

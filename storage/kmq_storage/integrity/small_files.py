@@ -19,7 +19,7 @@ from kmq_storage.objects.lease import decode_lease
 
 
 def check_identity(files: Files) -> Iterator[Finding]:
-    """Damage in `kmq.json`."""
+    """Yield a finding when `kmq.json` is damaged."""
     try:
         changed = differs(files)
     except FileNotFoundError:

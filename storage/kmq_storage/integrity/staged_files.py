@@ -93,7 +93,7 @@ class _Comparison:
         self.difference: int | None = None
 
     def write(self, data: Bytes) -> None:
-        """Compare the next bytes."""
+        """Compare these bytes with the next ones of the file, and note where they first differ."""
         written = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
         there = part_of(self._contents, self.at, written.size)
         if self.difference is None and not there.equals(written):

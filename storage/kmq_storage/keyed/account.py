@@ -41,7 +41,7 @@ class Account:
     under_way: tuple[UnderWay, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The binary form."""
+        """The account as bytes, as its record holds it."""
         rows = (
             _ROW.pack(each.offset, each.at, each.count, each.is_held) for each in self.under_way
         )

@@ -31,7 +31,7 @@ class Moment:
 
     @classmethod
     def now(cls, environment: Environment) -> Moment:
-        """This instant."""
+        """The present moment by both clocks."""
         return cls(environment.monotonic(), environment.now_ns() / 1e9)
 
     def seconds_to(self, later: Moment) -> float:

@@ -61,7 +61,7 @@ class NewCommit:
 
     @property
     def length(self) -> int:
-        """Bytes of its frame."""
+        """The length of the commit's frame in bytes."""
         return self.framed.placed.length
 
 

@@ -99,7 +99,7 @@ class _Proof:
                 self._unknown.release()
 
     def wait(self) -> bool:
-        """Wait for the result."""
+        """Wait until the check is done; returns whether the bytes are as they were written."""
         if self.holds is None:
             with self._unknown:
                 pass

@@ -127,12 +127,12 @@ def _newest_between(
 
 
 def rows_of_packed(packed: bytes) -> Iterator[Row]:
-    """Packed rows as values."""
+    """Unpack rows one by one, as `Row` values."""
     return (Row(*values) for values in _PACKED.iter_unpack(packed))
 
 
 def block_of_packed(packed: bytes | bytearray) -> Block:
-    """Packed rows as columns of numbers."""
+    """Unpack rows into columns of numbers: base and end offsets, weights, bytes to read."""
     rows: Array = np.frombuffer(packed, _COLUMNS)
     read = rows["length"] + rows["position"] * (rows["kind"] == SEGMENT)
     weights = weight_in_memory(rows["size"], rows["rows"])

@@ -328,7 +328,7 @@ class _Deletion:
         self._count = self._bytes = 0
 
     def remove(self, path: str, length: int = 0) -> None:
-        """Delete a file."""
+        """Delete a file, and count it and its length."""
         self._files.remove(path)
         self.count(length)
 

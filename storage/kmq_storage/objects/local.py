@@ -68,7 +68,7 @@ class LocalDisk:
         return self._path(path)
 
     def named(self, path: str) -> str:
-        """The path itself."""
+        """See `Files.named`; on a disk a file has its own name."""
         return path
 
     def exists(self, path: str) -> bool:
@@ -122,7 +122,7 @@ class LocalDisk:
         return nullcontext()
 
     def forget(self, path: str) -> bool:
-        """False: nothing is cached."""
+        """See `Files.forget`; always False, as a disk caches nothing."""
         return False
 
     def bucket_facts(self) -> None:

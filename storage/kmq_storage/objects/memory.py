@@ -49,7 +49,7 @@ class MemoryDisk:
         self._guard = threading.Lock()
 
     def named(self, path: str) -> str:
-        """The path itself."""
+        """See `Files.named`; here a file has its own name, as on a disk."""
         return path
 
     def exists(self, path: str) -> bool:
@@ -104,7 +104,7 @@ class MemoryDisk:
         return nullcontext()
 
     def forget(self, path: str) -> bool:
-        """False: nothing is cached."""
+        """See `Files.forget`; always False, as nothing is cached."""
         return False
 
     def bucket_facts(self) -> None:
