@@ -19,6 +19,7 @@ from kmq_spark.client.arguments import checked_timeout
 from kmq_spark.client.at_end import before_threads_end
 from kmq_spark.client.resource import Resource, stays_here
 from kmq_spark.errors import ClosedError
+from kmq_storage.waking import Flag
 
 T = TypeVar("T")
 H = TypeVar("H", bound="Handle[Any]")
@@ -56,7 +57,7 @@ class GivingWay:
         #: The calls that are not done.
         self._calls = set[Call]()
         #: Tells the call that waits in the thread to end.
-        self._asleep: threading.Event | None = None
+        self._asleep: Flag | None = None
         _givers.add(self)
 
     @contextmanager
@@ -83,7 +84,7 @@ class GivingWay:
     @contextmanager
     def wait(self, call: Call, take: Callable[..., T]) -> Iterator[Callable[[], T]]:
         """For a call that waits: what is to run in the thread."""
-        off = threading.Event()
+        off = Flag()
 
         def taken() -> T:
             self._asleep = off  # set before it is known for how long
@@ -115,12 +116,12 @@ class GivingWay:
         """When it needs its turn; for something else it might be there already."""
         return call.deadline if call.looked or self._alike else 0.0
 
-    def _call_off(self, off: threading.Event | None) -> None:
+    def _call_off(self, off: Flag | None) -> None:
         if off is not None and not off.is_set():
             off.set()
             self._wake_until_over(off, asyncio.get_running_loop())
 
-    def _wake_until_over(self, off: threading.Event, loop: asyncio.AbstractEventLoop) -> None:
+    def _wake_until_over(self, off: Flag, loop: asyncio.AbstractEventLoop) -> None:
         if self._asleep is off:
             self._wake_quietly()
             loop.call_later(_ASLEEP, self._wake_until_over, off, loop)
@@ -139,7 +140,7 @@ class GivingWay:
 
 #: Those of all handles of this process.
 _givers = WeakSet[GivingWay]()
-_threads_end = threading.Event()
+_threads_end = Flag()
 
 
 def _end_waits() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
@@ -380,15 +379,17 @@ class Consumer(OneThread):
         self._log.wake_waiters()
 
     def _end(self, *, commit: bool) -> None:
-        with ExitStack() as ending:
-            ending.callback(self._assignment.fetcher.let_go)
-            if self._member is not None and self._watch is not None:
-                ending.callback(self._member.place.leave)
-                ending.callback(self._watch.end)
-            ending.callback(self._assignment.revoke)
+        try:
             if commit:
                 self._taking.go_back()
                 self._commit()
+        finally:
+            self._assignment.revoke()
+
+    def _leave(self) -> None:
+        self._assignment.fetcher.let_go()
+        if self._watch is not None:
+            self._watch.leave()
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if not self._parents:

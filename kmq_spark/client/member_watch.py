@@ -9,6 +9,7 @@ from typing import Protocol
 
 from kmq_spark.errors import ClosedError, KmqError
 from kmq_storage.membership import SharedMembership
+from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)
 _LEAVE_SECONDS = 10.0
@@ -35,7 +36,7 @@ class MemberWatch:
         self._monotonic = place.environment.monotonic
         self._active: tuple[object, int] | None = None
         self._since = self._monotonic()
-        self._stop = threading.Event()
+        self._stop = Flag()
         self._thread = threading.Thread(target=self._run, name="kmq-member", daemon=True)
         self._thread.start()
 
@@ -44,6 +45,11 @@ class MemberWatch:
         self._stop.set()
         if self._thread is not threading.current_thread():
             self._thread.join(_LEAVE_SECONDS)
+
+    def leave(self) -> None:
+        """Stop watching, and leave the group."""
+        self.end()
+        self._place.leave()
 
     def _run(self) -> None:
         while not self._stop.wait(self._place.step):

@@ -33,6 +33,9 @@ class OneThread(Resource):
     def _end(self, *, commit: bool) -> None:
         """What comes after the last call, once."""
 
+    def _leave(self) -> None:
+        """What each close does at its end, since the one before may have been interrupted."""
+
     def _calls_back(self) -> bool:
         """Whether the call that is inside has called back its user, and waits for the return."""
         return False
@@ -77,9 +80,12 @@ class OneThread(Resource):
         """Have a call that waits look whether the handle was closed."""
 
     def _end_once(self, *, commit: bool) -> None:
-        if not self._ended:
-            self._ended = True
-            self._end(commit=commit)
+        try:
+            if not self._ended:
+                self._ended = True
+                self._end(commit=commit)
+        finally:
+            self._leave()
 
 
 def alone(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:

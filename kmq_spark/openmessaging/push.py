@@ -21,6 +21,7 @@ from kmq_spark.openmessaging.pull import PullConsumer
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.queues import dead_letters_of
+from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)
 #: How often a failing listener is called with a message; the first and longest pause (seconds).
@@ -61,9 +62,9 @@ class PushConsumer(StoreUser):
         self._settings = key_value
         self._threads: dict[str, threading.Thread] = {}
         #: Set while messages are handed out.
-        self._running = threading.Event()
+        self._running = Flag()
         self._running.set()
-        self._ended = threading.Event()
+        self._ended = Flag()
         self._ending.callback(self._stop)
 
     def attach_queue(

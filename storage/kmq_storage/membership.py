@@ -251,7 +251,12 @@ class SharedMembership:
             self._plan_away({self.epoch})
 
     def leave(self) -> None:
-        """Leave the group; a static name keeps its partitions until its timeout."""
+        """Leave the group; a static name keeps its partitions until its timeout.
+
+        A second call does nothing, unless the first was interrupted.
+        """
+        if self._lock is None:
+            return
         try:
             if self.epoch and not self._settings.static:
                 self.step_back()

@@ -68,3 +68,33 @@ class Sleepers:
         if self._bells:  # usually no thread sleeps
             for bell in list(self._bells):
                 bell.ring()
+
+
+class Flag:
+    """Is set by one thread, and waited for by any."""
+
+    __slots__ = ("_is_set", "_sleepers")
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._sleepers = Sleepers()
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set it, and wake all threads that wait for it."""
+        self._is_set = True
+        self._sleepers.wake()
+
+    def clear(self) -> None:
+        """Have later waits sleep again."""
+        self._is_set = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Sleep until it is set, at most `timeout` seconds; returns whether it is."""
+        is_set = self._sleepers.sleep(self.is_set, timeout)
+        while timeout is None and not is_set:  # it was cleared before this thread looked
+            is_set = self._sleepers.sleep(self.is_set)
+        return is_set

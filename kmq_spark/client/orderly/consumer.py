@@ -23,6 +23,7 @@ from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.names import check_name
+from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class OrderlyConsumer(Resource):
         check_writable(log.files)
         self._listener, self._settings = listener, settings
         self._starting = threading.Lock()
-        self._closing = threading.Event()
+        self._closing = Flag()
         self._reading: Reading | None = None
         self._thread = threading.Thread(target=self._run, name="kmq-orderly", daemon=True)
         self._failure: BaseException | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,6 +23,7 @@ from kmq_spark.errors import (
     OffsetOutOfRangeError,
 )
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Reading:
         group: str,
         listener: Listener,
         settings: OrderlySettings,
-        closing: threading.Event,
+        closing: Flag,
     ) -> None:
         self._log = log
         self._closing = closing

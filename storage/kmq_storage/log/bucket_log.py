@@ -236,15 +236,16 @@ class BucketLog:
             left = begun + timeout - now()
             if left <= 0 or stopped():
                 return False
-            self._pause_and_look(lsn, min(left, pause_after(now() - self._follower.news_at)))
+            seconds = min(left, pause_after(now() - self._follower.news_at))
+            self._pause_and_look(
+                lambda: self._follower.cursor.lsn > lsn or stopped() or self._closed, seconds
+            )
         return True
 
-    def _pause_and_look(self, lsn: int, seconds: float) -> None:
+    def _pause_and_look(self, is_over: Callable[[], bool], seconds: float) -> None:
         looks = self._polling.acquire(blocking=False)
         try:
-            with self._follower.changed:
-                came = self._follower.cursor.lsn > lsn or self._follower.changed.wait(seconds)
-            if looks and not came and not self._closed:
+            if not self._follower.sleepers.sleep(is_over, seconds) and looks:
                 with translated(self.files.url):
                     self._follower.step()
         finally:
@@ -253,8 +254,7 @@ class BucketLog:
 
     def wake_waiters(self) -> None:
         """See `CommitLog.wake_waiters`."""
-        with self._follower.changed:
-            self._follower.changed.notify_all()
+        self._follower.sleepers.wake()
 
     def check_open(self) -> None:
         """ClosedError once the handle is closed."""

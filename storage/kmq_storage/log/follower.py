@@ -26,6 +26,7 @@ from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import LogDamage
 from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.waking import Sleepers
 
 #: After this many commits in a row, several are fetched at once.
 _ONE_BY_ONE = 4
@@ -46,8 +47,10 @@ class Follower:
         self._files = files
         self._objects = objects
         self._environment = environment
-        #: Held while state and cursor change; notified after each change.
-        self.changed = threading.Condition(threading.RLock())
+        #: Held while state and cursor change.
+        self.changing = threading.RLock()
+        #: Threads that wait for the next commit.
+        self.sleepers = Sleepers()
         self._looking = threading.Lock()
         self._looks_begun = self._last_look = 0
         #: When the last commit came, or this handle was opened; monotonic seconds.
@@ -65,7 +68,7 @@ class Follower:
         began = Moment.now(self._environment)
         due = began.monotonic + limits.REBASE_SECONDS  # from before the reading
         found = newest_checkpoint(self._files)
-        with self.changed:
+        with self.changing:
             self._whole = False
             if found is None:
                 self.state, self.cursor = StoreState(Manifest(self._files, ())), Cursor()
@@ -84,7 +87,7 @@ class Follower:
 
     def settle(self) -> None:
         """Begin anew if an interruption left a half applied commit."""
-        with self.changed:
+        with self.changing:
             if not self._whole:
                 self._begin()
 
@@ -262,7 +265,7 @@ class Follower:
             self.state.broken = LogDamage(file, reason, lsn, lsn)
             return False
         before = later.header.lsn - 1
-        with self.changed:
+        with self.changing:
             self._whole = False
             self.state.note_damage(LogDamage(file, reason, lsn, before))
             self.cursor = Cursor(before, later.header.previous, cursor.time)
@@ -272,12 +275,12 @@ class Follower:
     @property
     def tail(self) -> Tail:
         """The end of the log as it was read, with its recent writers."""
-        with self.changed:
+        with self.changing:
             return self._writers.tail(self.cursor.lsn, self.cursor.time)
 
     def applied(self, end: Cursor, entries: list[Entry], nonce: bytes) -> None:
         """Apply a commit that was read, or that this process wrote itself."""
-        with self.changed:
+        with self.changing:
             self.settle()
             if end.lsn != self.cursor.lsn + 1:
                 return  # another thread was faster
@@ -286,7 +289,7 @@ class Follower:
             self.cursor, self._whole = end, True
             self._writers.note(end.lsn, nonce[8:])
             self.news_at = self._environment.monotonic()
-            self.changed.notify_all()
+            self.sleepers.wake()
 
     def note_end(self, since: Moment) -> None:
         """Note that the next name was free at this moment, when this process made a commit."""

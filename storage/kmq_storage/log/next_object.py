@@ -101,7 +101,7 @@ class NextObject:
 
     def _bound(self, units: Sequence[Unit]) -> NewCommit:
         bodies = [body for unit in units for body in unit.bodies]
-        with self._follower.changed:
+        with self._follower.changing:
             self._follower.settle()
             self._check_whole()
             after = self._follower.cursor

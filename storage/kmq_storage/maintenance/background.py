@@ -13,6 +13,7 @@ from kmq_storage import limits, paths
 from kmq_storage.errors import ClosedError, KmqError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.fork import reopen_in_child
+from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)
 #: Seconds that closing waits for the current step; a longer step ends by itself later.
@@ -28,7 +29,7 @@ class BackgroundMaintenance:
     def __init__(self, log: CommitLog, *, interval: float = limits.MAINTAIN_INTERVAL) -> None:
         self._log = log
         self._interval = interval
-        self._stopped = threading.Event()
+        self._stopped = Flag()
         self._thread: threading.Thread | None = None
         self._seen = 0
         reopen_in_child(self)

@@ -22,6 +22,7 @@ from kmq_storage.format.json_bytes import decode_members, encode_members
 from kmq_storage.objects.bucket import Bucket, Put
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.fork import reopen_in_child
+from kmq_storage.waking import Flag
 
 _BEATS_PER_LEASE = 3
 _MEMBERS = ("nonce", "holder", "seconds", "released")
@@ -58,7 +59,7 @@ class Lease:
         self._read_only = read_only
         #: A holder that wrote nothing for this long (seconds) counts as dead.
         self.seconds = seconds
-        self._stop: threading.Event | None = None
+        self._stop: Flag | None = None
         self._epoch = 0
         self._nonce = ""
         reopen_in_child(self)
@@ -83,7 +84,7 @@ class Lease:
             return False
         if last is not None:
             self._bucket.delete(self._name(last.epoch))
-        self._stop = threading.Event()
+        self._stop = Flag()
         threading.Thread(
             target=self._beat, args=(self._stop, self._epoch), name="kmq-lease", daemon=True
         ).start()
@@ -97,7 +98,7 @@ class Lease:
             return self._read(self._epoch).nonce == self._nonce
         return False
 
-    def _beat(self, stop: threading.Event, epoch: int) -> None:
+    def _beat(self, stop: Flag, epoch: int) -> None:
         while not stop.wait(self.seconds / _BEATS_PER_LEASE):
             with suppress(OSError):  # the next beat may come through
                 self._bucket.put(self._name(epoch), [self._body()])
