@@ -127,9 +127,12 @@ class Queue(Resource):
             held = self._deliveries(acquired.runs, acquired.until, slip)
             if len(held) < sum(run.rows for run in acquired.runs):
                 self._forget_missing(acquired.runs, {each.place for each in held})
-        except BaseException:
+        except BaseException as error:
             if slip is not None:  # readable ones come again, one by one
                 self._ahead.refuse(acquired.runs)
+            elif not isinstance(error, Exception):  # Ctrl-C: no receiver got them
+                with suppress(KmqError):
+                    self._ahead.give_back(acquired.runs)
             raise
         if slip is not None:
             held = self._ahead.keep(slip, held, wanted)
