@@ -74,6 +74,7 @@ def _compile(sources: list[str]) -> None:
             compiler_directives={"language_level": 3, "annotation_typing": False},
         )
         command = build_ext(Distribution({"ext_modules": modules}))
+        command.parallel = os.cpu_count()
         command.inplace, command.build_temp, command.build_lib = True, folder, folder
         command.ensure_finalized()
         command.run()
