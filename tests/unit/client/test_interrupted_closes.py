@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,6 +14,7 @@ from kmq_spark import openmessaging as oms
 from kmq_spark.client.orderly.rules import OrderlyStatus
 from kmq_storage.waking import Flag
 from tests.support.interruption import Interruption
+from tests.support.waiting import until
 
 _FOLDERS = ("/kmq_spark/", "/threading.py", "/waking.py", "/contextlib.py")
 
@@ -41,13 +41,6 @@ def _interrupted(call: Callable[[], object], at: int) -> bool:
     with suppress(KeyboardInterrupt), Interruption(at, *_FOLDERS) as interruption:
         call()
     return interruption.came
-
-
-def _wait_for(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
 
 
 def test_a_member_whose_close_was_interrupted_leaves_with_the_second(shop: kmq.Store):
@@ -90,7 +83,7 @@ def test_a_push_consumer_goes_on_after_an_interrupted_suspend_and_resume():
             with suppress(kmq.IllegalStateError):
                 consumer.resume()
             producer.send(producer.create_bytes_message_to_queue("q", b"%d" % at))
-            _wait_for(lambda: seen)
+            until(lambda: seen, 10)
             seen.clear()
             at += 1
     assert at > 3

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.objects.memory import MemoryDisk
 from tests.support.engine import Sent, files_below, open_engine, send_rows
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -37,13 +38,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "_IDLE_ROUNDS", 2)
 
 
-def _until(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not done():
-        assert time.monotonic() < deadline, "it was not done in two minutes"
-        time.sleep(0.01)
-
-
 def _run(store: kmq.Store) -> BackgroundMaintenance:
     work = BackgroundMaintenance(store.log, interval=0.01)
     work.start()
@@ -53,7 +47,7 @@ def _run(store: kmq.Store) -> BackgroundMaintenance:
 def test_retention_is_kept_also_while_nobody_writes(store: kmq.Store):
     work = _run(store)
     send_rows(store.log, "t", [Sent(None, b"v")] * 5)
-    _until(lambda: store.offsets("t") == {0: (5, 5)})
+    until(lambda: store.offsets("t") == {0: (5, 5)})
     work.close()
 
 
@@ -65,7 +59,7 @@ def test_whoever_has_the_lease_works_alone(store: kmq.Store):
     time.sleep(0.3)
     assert store.offsets("t") == {0: (0, 5)}
     lease.release()
-    _until(lambda: store.offsets("t") == {0: (5, 5)})
+    until(lambda: store.offsets("t") == {0: (5, 5)})
     work.close()
 
 
@@ -83,7 +77,7 @@ def test_an_error_is_told_and_the_next_round_goes_on(
     with caplog.at_level(logging.WARNING):
         work = _run(store)
         send_rows(store.log, "t", [Sent(None, b"v")] * 5)
-        _until(lambda: store.offsets("t") == {0: (5, 5)})
+        until(lambda: store.offsets("t") == {0: (5, 5)})
     assert "injected" in caplog.text
     work.close()
 

@@ -85,15 +85,6 @@ def scripted(*answers: Any) -> Callable[[list[kmq.Record], kmq.OrderlyContext], 
     return answer
 
 
-def until(so: Callable[[], Any]) -> Any:
-    """What is asked for, once it is so."""
-    deadline = time.monotonic() + 120
-    while not (found := so()):
-        assert time.monotonic() < deadline, "it never was so"
-        time.sleep(0.005)
-    return found
-
-
 def fill(store: kmq.Store, counts: dict[int, int], topic: str = "t") -> None:
     """Send so many records to each partition."""
     with store.producer() as producer:

@@ -21,6 +21,7 @@ from tests.simulation.queue_mutants import (
     buries_again_when_the_outcome_is_unknown,
     commits_below_a_letter,
 )
+from tests.support.waiting import until
 from tests.unit.client.stored import records as stored
 from tests.unit.orderly.listening import (
     COMMIT,
@@ -32,7 +33,6 @@ from tests.unit.orderly.listening import (
     fill,
     orderly,
     scripted,
-    until,
 )
 
 

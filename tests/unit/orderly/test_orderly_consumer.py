@@ -15,6 +15,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding import Unit
+from tests.support.waiting import until
 from tests.unit.orderly.listening import (
     COMMIT,
     ROLLBACK,
@@ -25,7 +26,6 @@ from tests.unit.orderly.listening import (
     fill,
     orderly,
     scripted,
-    until,
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.orderly.listening import (
     Gate,
     Listener,
@@ -16,7 +17,6 @@ from tests.unit.orderly.listening import (
     leaving,
     standing,
     taken_over,
-    until,
 )
 
 

@@ -15,6 +15,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.orderly import runs
 from kmq_spark.client.orderly.reader import Reader
+from tests.support.waiting import until
 from tests.unit.client.stored import lsn
 from tests.unit.orderly.listening import (
     COMMIT,
@@ -26,7 +27,6 @@ from tests.unit.orderly.listening import (
     fill,
     scripted,
     taken_over,
-    until,
 )
 
 
