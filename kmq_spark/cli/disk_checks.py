@@ -12,6 +12,7 @@ from time import perf_counter
 
 from kmq_spark.cli.diagnosis import Check
 from kmq_storage.objects import futex
+from kmq_storage.objects.file_io import sync_data
 from kmq_storage.objects.file_systems import how_short_lived, kind_at, why_unfit
 from kmq_storage.objects.local import LocalDisk
 
@@ -91,7 +92,7 @@ def _sync_times_ms(path: Path) -> list[float]:
         for _ in range(_SYNCS):
             file.write(os.urandom(_SYNC_BYTES))
             start = perf_counter()
-            os.fdatasync(file.fileno())
+            sync_data(file.fileno())
             times.append((perf_counter() - start) * 1000)
     return times
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import sys
 from collections.abc import Sequence
@@ -102,6 +103,17 @@ def begin_writeback(fd: int, position: int, length: int) -> None:
         error = ctypes.get_errno()
         if error not in _NOT_BEGUN:
             raise OSError(error, os.strerror(error))
+
+
+def sync_data(fd: int) -> None:
+    """Make a file's bytes and its length durable.
+
+    On macOS, a sync that the caller may believe must also empty the drive's own cache.
+    """
+    if sys.platform == "darwin":
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        os.fdatasync(fd)
 
 
 def make_folder(folder: str) -> None:

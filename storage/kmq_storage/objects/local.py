@@ -20,6 +20,7 @@ from kmq_storage.objects.file_io import (
     allocate,
     make_folder,
     read_or_zeros,
+    sync_data,
     sync_folder,
     write_all,
 )
@@ -175,7 +176,7 @@ class LocalDisk:
             target = self._path(path)
             fd = os.open(target, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fdatasync(fd)
+                sync_data(fd)
             finally:
                 os.close(fd)
             folders.add(os.path.dirname(target))

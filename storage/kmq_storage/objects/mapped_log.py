@@ -10,7 +10,7 @@ from contextlib import suppress
 import pyarrow as pa
 
 from kmq_storage import limits
-from kmq_storage.objects.file_io import allocate, read_all, read_or_zeros, write_all
+from kmq_storage.objects.file_io import allocate, read_all, read_or_zeros, sync_data, write_all
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.mapping import mapped
 
@@ -64,7 +64,7 @@ class MappedLogFile:
 
     def sync(self) -> None:
         """See `LogFile.sync`."""
-        os.fdatasync(self._fd)
+        sync_data(self._fd)
 
     def read(self, position: int, length: int) -> bytes:
         """See `LogFile.read`; bytes that the disk can't read are zeros."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 
 from kmq_storage import limits
-from kmq_storage.objects.file_io import allocate, begin_writeback, write_all
+from kmq_storage.objects.file_io import allocate, begin_writeback, sync_data, write_all
 from kmq_storage.objects.files import Bytes
 
 #: Buffers that are written with one call, and the number of their bytes.
@@ -25,7 +25,7 @@ def fill(fd: int, buffers: Iterable[Bytes], *, sync: bool) -> None:
         else:
             _write_behind(fd, (group, size), groups, begin=sync)
         if sync:
-            os.fdatasync(fd)
+            sync_data(fd)
     finally:
         os.close(fd)
 
