@@ -371,12 +371,20 @@ def _are_busy(rows: Array, now: int, most: int) -> Array:
 
 def are_over(rows: Array, now: int) -> Array:
     """A mask of the unlocked, unfinished records that have expired."""
-    over: Array = (
-        (rows["expires"] <= now)
-        & (rows["state"] != GONE)
-        & ((rows["state"] != LOCKED) | (rows["at"] <= now))
-    )
+    over: Array = (rows["expires"] <= now) & are_unlocked(rows, now)
     return over
+
+
+def are_unlocked(rows: Array, now: int) -> Array:
+    """A mask of the unfinished records that no receiver holds."""
+    unlocked: Array = (rows["state"] != GONE) & ((rows["state"] != LOCKED) | (rows["at"] <= now))
+    return unlocked
+
+
+def are_held(rows: Array, delivery: int, now: int) -> Array:
+    """A mask of the records that this delivery still holds."""
+    held: Array = (rows["state"] == LOCKED) & (rows["count"] == delivery) & (rows["at"] > now)
+    return held
 
 
 def _blocks_of(rows: Array) -> list[_Block]:

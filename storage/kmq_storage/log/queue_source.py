@@ -24,7 +24,9 @@ from kmq_storage.log.queue_rows import (
     PRIORITY,
     WAITING,
     Rows,
+    are_held,
     are_over,
+    are_unlocked,
     new_rows,
 )
 from kmq_storage.log.queue_runs import expanded, runs_of
@@ -169,7 +171,7 @@ class Source:
         """
         pieces = list(self.rows.spans(start, end)) if self.rows else []
         rows = np.concatenate([new_rows(_NONE), *pieces])
-        free = rows[(rows["state"] != GONE) & ((rows["state"] != LOCKED) | (rows["at"] <= now))]
+        free = rows[are_unlocked(rows, now)]
         first = end if self._looked else max(start, self.next)
         taken = rows["offset"][rows["offset"] >= first].tolist()
         between = zip([first, *(offset + 1 for offset in taken)], [*taken, end], strict=True)
@@ -191,27 +193,23 @@ class Source:
         """Whether the delivery that a run names still holds all its records."""
         found = 0
         for rows in self.spans(run):
-            held = (rows["state"] == LOCKED) & (rows["count"] == run.delivery) & (rows["at"] > now)
-            if not held.all():
+            if not are_held(rows, run.delivery, now).all():
                 return False
             found += len(rows)
         return found == run.rows
 
     def late_of(self, run: Run, now: int) -> Iterable[Run]:
         """The records of a run that its delivery no longer holds."""
-        held = [_NONE]
-        for rows in self.spans(run):
-            good = (rows["state"] == LOCKED) & (rows["count"] == run.delivery) & (rows["at"] > now)
-            held.append(rows["offset"][good])
-        offsets = np.setdiff1d(np.arange(run.first, run.first + run.rows), np.concatenate(held))
+        held = [rows["offset"][are_held(rows, run.delivery, now)] for rows in self.spans(run)]
+        offsets = np.arange(run.first, run.first + run.rows)
+        offsets = np.setdiff1d(offsets, np.concatenate([_NONE, *held]))
         return runs_of(run[:2], offsets, np.full(len(offsets), run.delivery))
 
     def held_of(self, run: Run, now: int = 0) -> list[Run]:
         """The records of a run that its delivery holds at `now`, or held last if that is 0."""
         found: list[Run] = []
         for rows in self.spans(run):
-            own = (rows["state"] == LOCKED) & (rows["count"] == run.delivery)
-            held = own & (rows["at"] > now)
+            held = are_held(rows, run.delivery, now)
             if len(held) == run.rows and held.all():  # the usual case
                 return [run]
             offsets = rows["offset"][held]
@@ -222,12 +220,7 @@ class Source:
         """Whether a run's records are unlocked, and had no delivery since the one it names."""
         found = 0
         for rows in self.spans(run):
-            free = (
-                (rows["state"] != GONE)
-                & (rows["count"] == run.delivery)
-                & ((rows["state"] != LOCKED) | (rows["at"] <= now))
-            )
-            if not free.all():
+            if not (are_unlocked(rows, now) & (rows["count"] == run.delivery)).all():
                 return False
             found += len(rows)
         unseen = run.delivery == self._unnumbered and run.first >= self.next
