@@ -9,7 +9,7 @@ from kmq_spark.client.row_work import RowWork
 from kmq_spark.client.work import Work
 from kmq_spark.errors import ConflictError
 from kmq_storage.format.entries import Entry, RecordsEntry
-from kmq_storage.format.queue_entries import ScheduleEntry
+from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.uniq_binding import StoredBeforeError

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from kmq_spark.client.arguments import checked_stored_seconds
 from kmq_spark.client.values import Extras, PlainExtras, to_timestamp
 from kmq_spark.errors import InvalidRequestError
-from kmq_storage.format.queue_entries import Schedule, ScheduleEntry
+from kmq_storage.format.schedule_entry import Schedule, ScheduleEntry
 from kmq_storage.log.queue_rows import NEVER, PRIORITY
 from kmq_storage.numeric import whole
 

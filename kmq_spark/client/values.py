@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.checksum import digest_of
-from kmq_storage.format.queue_entries import Schedule
+from kmq_storage.format.schedule_entry import Schedule
 from kmq_storage.model import to_microseconds
 from kmq_storage.numeric import whole
 

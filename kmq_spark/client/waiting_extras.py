@@ -23,7 +23,7 @@ from kmq_spark.client.values import (
     checked_extras,
     size_among,
 )
-from kmq_storage.format.queue_entries import Schedule
+from kmq_storage.format.schedule_entry import Schedule
 
 if TYPE_CHECKING:
     import numpy as np

@@ -19,10 +19,9 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueEntry,
     Run,
-    Schedule,
-    ScheduleEntry,
 )
 from kmq_storage.format.records import KEY, PROPERTIES
+from kmq_storage.format.schedule_entry import Schedule, ScheduleEntry
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.maintenance.checkpointing import checkpoint

@@ -40,11 +40,10 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueEntry,
     Run,
-    Schedule,
-    ScheduleEntry,
     SealedSlipAcquireEntry,
     SlipAnswerEntry,
 )
+from kmq_storage.format.schedule_entry import Schedule, ScheduleEntry
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.queue_rows import NEVER
 from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows_snapshot

@@ -29,8 +29,8 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueEntry,
     Run,
-    ScheduleEntry,
 )
+from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.queue_rows import NEVER
 

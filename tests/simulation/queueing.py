@@ -11,7 +11,7 @@ from kmq_spark.client.queue import Queue
 from kmq_spark.client.queue_delivery import Delivery
 from kmq_storage.errors import ConflictError, CorruptionError, LeaseExpiredError, UnavailableError
 from kmq_storage.format.entries import RecordsEntry
-from kmq_storage.format.queue_entries import Schedule, ScheduleEntry
+from kmq_storage.format.schedule_entry import Schedule, ScheduleEntry
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.queue_rows import NEVER

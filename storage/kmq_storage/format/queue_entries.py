@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from kmq_storage.format.json_bytes import compact_json
+from kmq_storage.format.schedule_entry import ScheduleEntry
 
 #: Answers: done; retry at a time; extend the lock until a time; moved to the dead letters by the
 #: receiver, or because all deliveries ended without an answer; released, as if never delivered;
@@ -253,59 +254,6 @@ class SlipAnswerEntry(AnswerEntry):
         base = AnswerEntry.parse(payload[cls._slip.size :])
         facts = (base.queue_id, base.answer, base.time, base.at, base.runs)
         return cls(*facts, *cls._slip.unpack_from(payload))
-
-
-class Schedule(NamedTuple):
-    """When a record that was sent to a queue is delivered, and with which priority."""
-
-    #: The number of the record in its unit, from 0.
-    row: int
-    #: It is not delivered before this, UTC us; 0 for at once.
-    at: int
-    #: It is not delivered from this time on, UTC us.
-    expires: int
-    #: 0 to 9, the highest first.
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleEntry:
-    """Delays, expiries and priorities of records that the same unit has for a queue's own log."""
-
-    queue_id: bytes
-    #: The offset of the first record of the unit; set when the commit is bound.
-    base_offset: int
-    schedules: tuple[Schedule, ...]
-
-    kind = 18
-    _layout = struct.Struct("<16sQ")
-    _row = struct.Struct("<IBxxxqq")
-
-    def bound(self, base_offset: int) -> ScheduleEntry:
-        """The entry with the offset of the first record."""
-        return replace(self, base_offset=base_offset)
-
-    def shifted(self, rows: int) -> ScheduleEntry:
-        """The entry for records that come behind so many more in their unit."""
-        return replace(self, schedules=tuple(s._replace(row=s.row + rows) for s in self.schedules))
-
-    def payload(self) -> bytes:
-        """The bytes of this entry in a commit, without its kind."""
-        rows = [
-            self._row.pack(row, priority, at, expires)
-            for row, at, expires, priority in self.schedules
-        ]
-        return self._layout.pack(self.queue_id, self.base_offset) + b"".join(rows)
-
-    @classmethod
-    def parse(cls, payload: bytes) -> ScheduleEntry:
-        """The entry of a binary form."""
-        rows = cls._row.iter_unpack(payload[cls._layout.size :])
-        schedules = tuple(
-            Schedule(row, at, expires, priority) for row, priority, at, expires in rows
-        )
-        queue_id, base_offset = cls._layout.unpack_from(payload)
-        return cls(queue_id, base_offset, schedules)
 
 
 @dataclass(frozen=True, slots=True)

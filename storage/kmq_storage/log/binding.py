@@ -51,9 +51,9 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueEntry,
     QueueStateEntry,
-    ScheduleEntry,
     SlipAnswerEntry,
 )
+from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.group_state import (

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, RecordsEntry
-from kmq_storage.format.queue_entries import ScheduleEntry
+from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import WrittenCommit
 

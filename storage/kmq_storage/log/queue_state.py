@@ -31,11 +31,11 @@ from kmq_storage.format.queue_entries import (
     AnswerEntry,
     LookEntry,
     Run,
-    Schedule,
     SealedSlipAcquireEntry,
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
+from kmq_storage.format.schedule_entry import Schedule
 from kmq_storage.log.late_answers import NameOf, too_late
 from kmq_storage.log.queue_busy import Busy
 from kmq_storage.log.queue_rows import FREE, NEVER, PRIORITY, new_rows

@@ -14,11 +14,11 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueChange,
     QueueEntry,
-    ScheduleEntry,
     SealedSlipAcquireEntry,
     SlipAcquireEntry,
     SlipAnswerEntry,
 )
+from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.log.queue_state import Queue, Spans
 from kmq_storage.model import QueueSettings
 

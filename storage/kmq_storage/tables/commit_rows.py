@@ -37,8 +37,8 @@ from kmq_storage.format.queue_entries import (
     QueueEntry,
     QueueStateEntry,
     Run,
-    ScheduleEntry,
 )
+from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.commit_log import CommitLog
