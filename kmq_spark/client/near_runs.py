@@ -42,7 +42,7 @@ def near(runs: Sequence[Run]) -> Iterator[Sequence[Run]]:
 def spanned(runs: Sequence[Run]) -> Run:
     """All records from the first of a group to the last."""
     first, last = runs[0], runs[-1]
-    return first._replace(rows=last.first + last.rows - first.first)
+    return first._replace(rows=last.end - first.first)
 
 
 def held_parts(runs: Sequence[Run], part: Part) -> Iterator[Part]:

@@ -58,7 +58,7 @@ def parts_of(log: CommitLog, reader: ChunkReader, run: Run) -> Iterator[Part]:
     topic = log.state.topic_by_id(run.topic_id)
     if topic is None:
         return
-    end = run.first + run.rows
+    end = run.end
     start = min(max(run.first, topic.partition(run.partition).first), end)
     own = queue_of_log(topic.name) is not None
     for span in topic.index(run.partition).outside_gaps(start, end):
@@ -89,7 +89,7 @@ def deliveries_of(
 
 def places_of(runs: Iterable[Run]) -> set[tuple[Key, int]]:
     """The place of each record of some runs."""
-    return {(run[:2], run.first + row) for run in runs for row in range(run.rows)}
+    return {(run.key, offset) for run in runs for offset in range(run.first, run.end)}
 
 
 def missing_of(runs: Sequence[Run], there: set[tuple[Key, int]]) -> list[Run]:
@@ -99,8 +99,8 @@ def missing_of(runs: Sequence[Run], there: set[tuple[Key, int]]) -> list[Run]:
     gone = [
         run._replace(first=offset, rows=1)
         for run in runs
-        for offset in range(run.first, run.first + run.rows)
-        if (run[:2], offset) not in there
+        for offset in range(run.first, run.end)
+        if (run.key, offset) not in there
     ]
     return merged(gone)
 

@@ -107,12 +107,12 @@ class _Answers:
 def _last_words(runs: Sequence[Run]) -> list[Run]:
     """These runs in order; of records that were received twice the later delivery."""
     found = merged(runs)
-    if all(one[:2] != two[:2] or one.first + one.rows <= two.first for one, two in pairwise(found)):
+    if all(one.key != two.key or one.end <= two.first for one, two in pairwise(found)):
         return found
     rows = {
-        (run[:2], offset): run._replace(first=offset, rows=1)
+        (run.key, offset): run._replace(first=offset, rows=1)
         for run in runs
-        for offset in range(run.first, run.first + run.rows)
+        for offset in range(run.first, run.end)
     }
     return merged(list(rows.values()))
 

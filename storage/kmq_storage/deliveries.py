@@ -100,7 +100,7 @@ def still_held(queue: Queue, runs: Iterable[Run], now: int) -> list[Run]:
     """The records of some runs that their deliveries still hold at `now` (UTC us)."""
     found: list[Run] = []
     for run in runs:
-        source = queue.sources.get((run.topic_id, run.partition))
+        source = queue.sources.get(run.key)
         found += [] if source is None else source.held_of(run, now)
     return found
 

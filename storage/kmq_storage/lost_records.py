@@ -50,7 +50,7 @@ def finish_missing(
     gaps = _gaps_met(log, missing)
     for key, gap in gaps:
         finish_free(log, queue, key, gap)
-    for key, end in {} if gaps else {run[:2]: run.first + run.rows for run in missing}.items():
+    for key, end in {} if gaps else {run.key: run.end for run in missing}.items():
         if not queue.looks(key):  # looking at records finds only existing ones
             _finish_unseen(log, queue, key, end, _next_there(log, reader, key, end))
     return loss_of(log, queue, gaps) if gaps else None
@@ -80,8 +80,8 @@ def loss_met(log: CommitLog, queue: Queue, missing: Sequence[Run]) -> DataLossEr
 def _gaps_met(log: CommitLog, runs: Sequence[Run]) -> list[tuple[Key, Gap]]:
     found: dict[tuple[Key, int], Gap] = {}
     for run in runs:
-        for gap in gaps_of(log, run[:2], run.first, run.first + run.rows):
-            found[run[:2], gap.start] = gap
+        for gap in gaps_of(log, run.key, run.first, run.end):
+            found[run.key, gap.start] = gap
     return [(key, gap) for (key, _), gap in found.items()]
 
 

@@ -148,7 +148,7 @@ class _Record:
         """The record's delivery in an entry of a queue, if there is one."""
         queue = self._queues.get(entry.queue_id, entry.queue_id.hex())
         for run in entry.runs:
-            if self._in(run, run.first, run.first + run.rows):
+            if self._in(run, run.first, run.end):
                 yield {"queue": queue, "delivery": times_of(run.delivery)}
 
     def _in(

@@ -33,6 +33,16 @@ class Run(NamedTuple):
     #: topic had been unbound at the first one; 0 before any.
     delivery: int
 
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """Their partition, as a `Key` of the manifest."""
+        return self.topic_id, self.partition
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last of them."""
+        return self.first + self.rows
+
 
 _RUN = struct.Struct("<16sIIQQ")
 

@@ -67,7 +67,7 @@ def _told(entry: Entry) -> Iterable[tuple[Key, int]]:
             return [((entry.topic_id, entry.partition), entry.end)]
         case AcquireEntry() | AnswerEntry():
             runs = entry.runs
-            return [((run.topic_id, run.partition), run.first + run.rows) for run in runs]
+            return [(run.key, run.end) for run in runs]
     return []
 
 

@@ -82,7 +82,7 @@ def _check_words(
     for run in picked(slip.runs, places) if places else ():
         topic = log.state.topic_by_id(run.topic_id)
         name = run.topic_id.hex() if topic is None else topic.name
-        yield Damage(file, name, run.partition, run.first, run.first + run.rows, f"notes: {_AGAIN}")
+        yield Damage(file, name, run.partition, run.first, run.end, f"notes: {_AGAIN}")
     others = sum(1 for each in bad if not 1 <= each <= slip.rows)
     if others:
         groups = int((bad > PLACES).sum())

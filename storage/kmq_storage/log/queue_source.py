@@ -183,7 +183,7 @@ class Source:
 
     def spans(self, run: Run) -> Iterator[Array]:
         """The rows of a run, block by block."""
-        return self.rows.spans(run.first, run.first + run.rows)
+        return self.rows.spans(run.first, run.end)
 
     def first_expiry(self, run: Run) -> int:
         """When the first of a run's records expires, UTC us."""
@@ -201,9 +201,9 @@ class Source:
     def late_of(self, run: Run, now: int) -> Iterable[Run]:
         """The records of a run that its delivery no longer holds."""
         held = [rows["offset"][are_held(rows, run.delivery, now)] for rows in self.spans(run)]
-        offsets = np.arange(run.first, run.first + run.rows)
+        offsets = np.arange(run.first, run.end)
         offsets = np.setdiff1d(offsets, np.concatenate([_NONE, *held]))
-        return runs_of(run[:2], offsets, np.full(len(offsets), run.delivery))
+        return runs_of(run.key, offsets, np.full(len(offsets), run.delivery))
 
     def held_of(self, run: Run, now: int = 0) -> list[Run]:
         """The records of a run that its delivery holds at `now`, or held last if that is 0."""
@@ -213,7 +213,7 @@ class Source:
             if len(held) == run.rows and held.all():  # the usual case
                 return [run]
             offsets = rows["offset"][held]
-            found += runs_of(run[:2], offsets, np.full(len(offsets), run.delivery, np.int64))
+            found += runs_of(run.key, offsets, np.full(len(offsets), run.delivery, np.int64))
         return found
 
     def are_free(self, run: Run, now: int) -> bool:
@@ -262,11 +262,10 @@ class Source:
 
     def see(self, run: Run) -> None:
         """Make sure that each record of a run has a row."""
-        end = run.first + run.rows
-        known = self.rows.offsets(run.first, end) if self.rows else _NONE
+        known = self.rows.offsets(run.first, run.end) if self.rows else _NONE
         if len(known) == run.rows:
             return
-        fresh = np.arange(run.first, end)
+        fresh = np.arange(run.first, run.end)
         if len(known):
             fresh = np.setdiff1d(fresh, known, assume_unique=True)
             for piece in np.split(fresh, np.flatnonzero(np.diff(fresh) > 1) + 1):
@@ -276,7 +275,7 @@ class Source:
 
     def lock(self, runs: Sequence[Run], until: int) -> None:
         """Lock the records of these runs until a time, for the deliveries that they name."""
-        known = sum(run.first + run.rows <= self.next for run in runs)
+        known = sum(run.end <= self.next for run in runs)
         if known < _MANY or not self._lock_known(runs[:known], until):
             known = 0
         for run in runs[known:]:
@@ -291,22 +290,20 @@ class Source:
         return is_known
 
     def _lock_run(self, run: Run, until: int) -> None:
-        end = run.first + run.rows
         locked = {"at": until, "state": LOCKED, "count": run.delivery}
         if run.first > self.rows.last:  # the usual case: the next records of the backlog
-            self.rows.append(range(run.first, end), **locked)
+            self.rows.append(range(run.first, run.end), **locked)
         else:
             self.see(run)
-            self.rows.change(run.first, end, **locked)
+            self.rows.change(run.first, run.end, **locked)
         self._go_on(max(self.next, self._seen_up_to(run)))
 
     def _seen_up_to(self, run: Run) -> int:
         """Where the backlog begins after a delivery of this run, since it is taken in order."""
-        end = run.first + run.rows
-        return end if times_of(run.delivery) == 1 and self._next_is_in(run) else self.next
+        return run.end if times_of(run.delivery) == 1 and self._next_is_in(run) else self.next
 
     def _next_is_in(self, run: Run) -> bool:
-        return run.first <= self.next < run.first + run.rows
+        return run.first <= self.next < run.end
 
     def _go_on(self, offset: int) -> None:
         hops = self.rows and not self._looked
@@ -314,21 +311,20 @@ class Source:
 
     def wait(self, run: Run, at: int) -> None:
         """Delay the next delivery of a run's records until a time."""
-        self.rows.change(run.first, run.first + run.rows, at=at, state=WAITING)
+        self.rows.change(run.first, run.end, at=at, state=WAITING)
 
     def extend(self, run: Run, at: int) -> None:
         """Extend the lock of a run's records until a time."""
-        self.rows.change(run.first, run.first + run.rows, at=at)
+        self.rows.change(run.first, run.end, at=at)
 
     def release(self, run: Run) -> None:
         """Undo the delivery of a run's records."""
-        end = run.first + run.rows
         before = run.delivery - 1 if times_of(run.delivery) > 1 else 0
-        self.rows.change(run.first, end, at=0, state=FREE, count=before)
+        self.rows.change(run.first, run.end, at=0, state=FREE, count=before)
 
     def finish(self, run: Run) -> int:
         """Finish the records of a run; returns how many were unfinished."""
-        return self.rows.finish(run.first, run.first + run.rows, below=self.next)
+        return self.rows.finish(run.first, run.end, below=self.next)
 
     def recall(self, run: Run) -> int:
         """Finish records that were not delivered; returns how many were unfinished."""

@@ -287,7 +287,7 @@ class Queue:
         if entry.answer in (EXHAUSTED, RECALL):
             for run in entry.runs:
                 is_read = run.topic_id in self.topic_ids()
-                if not (is_read and self._peek(run[:2]).are_free(run, entry.time)):
+                if not (is_read and self._peek(run.key).are_free(run, entry.time)):
                     what = "somebody has these records by now, or the topic was unbound"
                     raise ConflictError(f"queue {self.name}: {what}", queue=self.name)
             return
@@ -296,7 +296,7 @@ class Queue:
             raise too_late(self.name, late, name_of)
 
     def _late_of(self, run: Run, now: int) -> Iterable[Run]:
-        source = self.sources.get((run.topic_id, run.partition))
+        source = self.sources.get(run.key)
         if source is None:
             return (run,)
         return () if source.are_held(run, now) else source.late_of(run, now)
@@ -335,14 +335,14 @@ class Queue:
         if entry.by == TAKING_OVER and slip is not None:
             self.slips[entry.slip_id] = replace(slip, taken=True)
         for run in entry.runs:
-            source = self.sources.get((run.topic_id, run.partition))
+            source = self.sources.get(run.key)
             if source is not None:
                 self.acked += sum(source.finish(held) for held in source.held_of(run))
 
     def apply_answer(self, entry: AnswerEntry) -> None:
         """Apply an answer to records."""
         for run in entry.runs:
-            source = self.source((run.topic_id, run.partition))
+            source = self.source(run.key)
             if entry.answer == ACK:
                 self.acked += source.finish(run)
             elif entry.answer in (DEAD, EXHAUSTED):
