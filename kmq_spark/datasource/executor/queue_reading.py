@@ -15,9 +15,9 @@ import pyarrow as pa
 from kmq_spark.datasource.executor.record_batches import Origin, of_queues
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
-from kmq_spark.datasource.planning.data_loss import Losses, readable_parts
+from kmq_spark.datasource.planning.data_loss import Losses, readable
 from kmq_spark.datasource.planning.ranges import OffsetRange
-from kmq_spark.datasource.planning.tasks import Slice, Task
+from kmq_spark.datasource.planning.tasks import Task
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.planning.view import View
 from kmq_storage.errors import NotFoundError
@@ -36,9 +36,9 @@ def read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.R
         topic_id = uuid.UUID(bytes=run.index.topic_id)
         trimmed = partial(_report_trimmed, losses)
         reader = KeyedReader(log, topic_id.bytes, view.arrow.names, options.queues, trimmed)
-        for part in run:
-            origin = Origin(run.topic, topic_id, part.partition)
-            for rows in _rows(log, reader, origin, part, losses):
+        for wanted in run:
+            origin = Origin(run.topic, topic_id, wanted.partition)
+            for rows in _rows(log, reader, origin, wanted, losses):
                 yield of_queues(rows, origin, view)
 
 
@@ -56,15 +56,13 @@ def _report_trimmed(losses: Losses, topic: Topic, start: int, end: int) -> None:
 
 
 def _rows(
-    log: CommitLog, reader: KeyedReader, origin: Origin, part: Slice, losses: Losses
+    log: CommitLog, reader: KeyedReader, origin: Origin, wanted: OffsetRange, losses: Losses
 ) -> Iterator[KeyedRows]:
-    span = OffsetRange(origin.topic, part.partition, part.start, part.end)
-
     def kept(state: StoreState) -> list[TopicRange]:
         topic = state.topic_by_id(origin.topic_id.bytes)
         if topic is not None:
-            return readable_parts(TopicRange(topic, span), losses)
-        begins, ends = {part.partition: part.start}, {part.partition: part.end}
+            return readable(TopicRange(topic, wanted), losses)
+        begins, ends = {wanted.partition: wanted.start}, {wanted.partition: wanted.end}
         losses.report_deleted(state, origin.topic, origin.topic_id, begins, ends)
         return []
 

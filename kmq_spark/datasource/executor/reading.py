@@ -19,10 +19,10 @@ from kmq_spark.datasource.executor.record_batches import (
 )
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
-from kmq_spark.datasource.planning.data_loss import Losses, readable_parts
+from kmq_spark.datasource.planning.data_loss import Losses, readable
 from kmq_spark.datasource.planning.history import ArchivedTask, history_of, small_parts
 from kmq_spark.datasource.planning.ranges import OffsetRange
-from kmq_spark.datasource.planning.tasks import Slice, Slices, Task
+from kmq_spark.datasource.planning.tasks import PlacedRanges, Task
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.planning.view import View
 from kmq_spark.datasource.store_url import storage_options
@@ -71,28 +71,29 @@ def _of_log(
     reader = ChunkReader(files)
     for run in task.runs:
         pages = run.index.pages(files)
-        for part in run:
-            yield from _SliceReader(options, run, part, view).batches(pages, reader)
+        for wanted in run:
+            yield from _RangeReader(options, run, wanted, view).batches(pages, reader)
 
 
-class _SliceReader:
+class _RangeReader:
     """Reads records of one partition; their files may be moved or trimmed meanwhile."""
 
-    def __init__(self, options: SourceOptions, run: Slices, part: Slice, view: View) -> None:
+    def __init__(
+        self, options: SourceOptions, run: PlacedRanges, wanted: OffsetRange, view: View
+    ) -> None:
         self._options = options
-        self._run = run
-        self._part = part
+        self._index = run.index
+        self._wanted = wanted
         self._view = view
         self._layout = layout_of(run.schemas, frozenset(view.arrow.names))
-        self._origin = Origin(run.topic, uuid.UUID(bytes=run.index.topic_id), part.partition)
+        self._origin = Origin(run.topic, uuid.UUID(bytes=run.index.topic_id), wanted.partition)
 
     def batches(self, pages: Manifest, reader: ChunkReader) -> Iterator[pa.RecordBatch]:
         """The records in Spark's columns; those in files that moved are looked up again."""
-        part, position = self._part, self._part.start
-        span = (part.start, part.end)
+        wanted, position = self._wanted, self._wanted.start
         try:
-            places = self._run.index.places(pages, part.partition, *span)
-            where = (self._run.topic, part.partition, span)
+            places = self._index.places(pages, wanted.partition, wanted.start, wanted.end)
+            where = (wanted.topic, wanted.partition, (wanted.start, wanted.end))
             for piece in scan_places(
                 reader, places, *where, batch_rows=BATCH_ROWS, layout=self._layout
             ):
@@ -104,21 +105,21 @@ class _SliceReader:
     def _moved(
         self, reader: ChunkReader, position: int, error: CorruptionError
     ) -> Iterator[pa.RecordBatch]:
-        """Read the rest of the slice from where it is now; report records that are gone."""
-        part, log = self._part, open_log(self._options.url, read_only=True)
+        """Read the rest of the range from where it is now; report records that are gone."""
+        wanted, log = self._wanted, open_log(self._options.url, read_only=True)
         losses = Losses(fail=self._options.fail_on_data_loss)
         try:
-            topic = moved(log, self._run.index.topic_id, error)
+            topic = moved(log, self._index.topic_id, error)
         except NotFoundError:
-            span = {part.partition: position}, {part.partition: part.end}
-            losses.report_deleted(log.state, self._run.topic, self._origin.topic_id, *span)
+            span = {wanted.partition: position}, {wanted.partition: wanted.end}
+            losses.report_deleted(log.state, wanted.topic, self._origin.topic_id, *span)
             return
-        wanted = TopicRange(topic, OffsetRange(self._run.topic, part.partition, position, part.end))
+        left = [TopicRange(topic, wanted.between(position, wanted.end))]
         history = history_of(log, log.state, self._options.archive)
-        archived, rest = ([], [wanted]) if history is None else history.split([wanted])
+        archived, rest = ([], left) if history is None else history.split(left)
         yield from _of_archive(archived, self._view)
-        for each in chain.from_iterable(readable_parts(r, losses, history) for r in rest):
-            where = (topic, part.partition, (each.offsets.start, each.offsets.end))
+        for each in chain.from_iterable(readable(r, losses, history) for r in rest):
+            where = (topic, wanted.partition, (each.offsets.start, each.offsets.end))
             for piece in scan(log, reader, *where, batch_rows=BATCH_ROWS, layout=self._layout):
                 yield of_log(piece, self._origin, self._view)
 

@@ -20,7 +20,7 @@ from kmq_spark.client.fitting import fitted
 from kmq_spark.datasource.columns.schema import CREATE_TIME
 from kmq_spark.datasource.columns.typed_schema import exact_times
 from kmq_spark.datasource.planning.view import View
-from kmq_storage.log.scan import Slice as StoredSlice
+from kmq_storage.log.scan import Slice
 
 if TYPE_CHECKING:
     from kmq_storage.keyed.rows import KeyedRows
@@ -66,7 +66,7 @@ class Origin:
     partition: int
 
 
-def of_log(part: StoredSlice, origin: Origin, view: View) -> pa.RecordBatch:
+def of_log(part: Slice, origin: Origin, view: View) -> pa.RecordBatch:
     """Records of the log in Spark's columns."""
     made = {f"{view.prefix}offset": part.offset_column}
     return _of_log(part.batch, made, origin, view)

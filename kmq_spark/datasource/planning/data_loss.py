@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kmq_spark.datasource.planning.ranges import OffsetRange
@@ -101,11 +100,11 @@ def deletion(
     return f"Topic[{name}] with id {topic_id} was deleted{again}: {told}"
 
 
-def readable_parts(
+def readable(
     wanted: TopicRange, losses: Losses, history: History | None = None
 ) -> list[TopicRange]:
     """Return the parts of a range that the log holds; report the rest and gaps as lost."""
-    inside = readable(wanted, losses, history)
+    inside = inside_log(wanted, losses, history)
     offsets = inside.offsets
     position, parts = offsets.start, []
     gaps = inside.topic.index(offsets.partition).gaps_between(offsets.start, offsets.end)
@@ -116,19 +115,19 @@ def readable_parts(
             f"{offsets.topic}-{offsets.partition}: offsets {gap.start} to {gap.end - 1} were lost "
             f"({gap.reason})",
             inside.topic.topic_id,
-            [replace(offsets, start=max(gap.start, position), end=min(gap.end, offsets.end))],
+            [offsets.between(max(gap.start, position), min(gap.end, offsets.end))],
             topic=offsets.topic,
             partition=offsets.partition,
             start=gap.start,
             end=gap.end,
         )
-        parts.append(replace(offsets, start=position, end=max(gap.start, position)))
+        parts.append(offsets.between(position, max(gap.start, position)))
         position = max(gap.end, position)
-    parts.append(replace(offsets, start=min(position, offsets.end)))
+    parts.append(offsets.between(min(position, offsets.end), offsets.end))
     return [TopicRange(inside.topic, part) for part in parts if part.size]
 
 
-def readable(wanted: TopicRange, losses: Losses, history: History | None) -> TopicRange:
+def inside_log(wanted: TopicRange, losses: Losses, history: History | None) -> TopicRange:
     """Return the part of a range that the log holds, and report the rest as lost.
 
     What an archive has of it was taken out before, and is only mentioned.
@@ -140,7 +139,10 @@ def readable(wanted: TopicRange, losses: Losses, history: History | None) -> Top
     end = max(min(offsets.end, high), start)
     if (start, end) == (offsets.start, offsets.end):
         return wanted
-    lost = [replace(offsets, end=min(offsets.end, start)), replace(offsets, start=end)]
+    lost = [
+        offsets.between(offsets.start, min(offsets.end, start)),
+        offsets.between(end, offsets.end),
+    ]
     archive = "" if history is None else history.told(wanted.topic, offsets.partition)
     losses.report(
         f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "
@@ -154,7 +156,7 @@ def readable(wanted: TopicRange, losses: Losses, history: History | None) -> Top
         end=offsets.end,
         available=(low, high),
     )
-    return TopicRange(wanted.topic, replace(offsets, start=start, end=end))
+    return TopicRange(wanted.topic, offsets.between(start, end))
 
 
 def _count_of(ranges: Iterable[OffsetRange]) -> int:

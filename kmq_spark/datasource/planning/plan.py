@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
-from kmq_spark.datasource.planning.data_loss import Losses, readable_parts
+from kmq_spark.datasource.planning.data_loss import Losses, readable
 from kmq_spark.datasource.planning.history import History, archived_tasks
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import plan_tasks
@@ -83,6 +83,6 @@ def _readable(wanted: TopicRanges, losses: Losses, history: History | None) -> T
     parts = [
         part.offsets
         for each, doubt in zip(wanted, doubtful.tolist(), strict=True)
-        for part in (readable_parts(each, losses, history) if doubt else [each])
+        for part in (readable(each, losses, history) if doubt else [each])
     ]
     return TopicRanges.of(wanted.topic, parts)

@@ -31,35 +31,26 @@ if TYPE_CHECKING:
 _GRAIN = TASK_BYTES_MIN // 8
 
 
-@dataclass(frozen=True)
-class Slice:
-    """Records of one partition from start up to, not including, end."""
-
-    partition: int
-    start: int
-    end: int
-
-
 @dataclass(frozen=True, eq=False)
-class Slices:
-    """Records of some partitions of one topic, and where they are stored."""
+class PlacedRanges:
+    """Offset ranges of one topic, and where their records are stored."""
 
     topic: str
     #: The versions of the schema of a typed topic.
     schemas: tuple[str, ...]
     index: Excerpt
-    #: A row for each slice: partition, start, end.
-    places: Numbers
+    #: A row for each range: partition, start, end.
+    offsets: Numbers
 
-    def __iter__(self) -> Iterator[Slice]:
-        return (Slice(*place) for place in self.places.tolist())
+    def __iter__(self) -> Iterator[OffsetRange]:
+        return (OffsetRange(self.topic, *each) for each in self.offsets.tolist())
 
 
 @dataclass(frozen=True)
 class Task(InputPartition):
     """What one Spark task reads, in this order."""
 
-    runs: tuple[Slices, ...]
+    runs: tuple[PlacedRanges, ...]
 
 
 def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
@@ -95,7 +86,7 @@ def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
         return [TopicRanges.of(topics[part.topic], [part]) for part in parts]
 
     parts = divided(places, limits, lambda parts: _pieces(ranges_of(parts)))
-    return [Task((_slices(each),)) for each in ranges_of(parts)]
+    return [Task((_placed(each),)) for each in ranges_of(parts)]
 
 
 def _pieces(ranges: Sequence[TopicRanges], *, grain: int | None = None) -> Pieces:
@@ -111,11 +102,11 @@ def _task(ranges: Sequence[TopicRanges], borders: Numbers, run: Parts) -> Task:
     for several, first, (low, high) in zip(ranges, borders, pairwise(cuts), strict=False):
         if low < high:
             owners, starts, ends = run[low:high].T
-            found.append(_slices(several.parts(owners - first, starts, ends)))
+            found.append(_placed(several.parts(owners - first, starts, ends)))
     return Task(tuple(found))
 
 
-def _slices(ranges: TopicRanges) -> Slices:
+def _placed(ranges: TopicRanges) -> PlacedRanges:
     topic = ranges.topic
-    places = np.array((ranges.partitions, ranges.starts, ranges.ends)).T
-    return Slices(topic.name, topic.settings.schemas, ranges.excerpt(), places)
+    offsets = np.array((ranges.partitions, ranges.starts, ranges.ends)).T
+    return PlacedRanges(topic.name, topic.settings.schemas, ranges.excerpt(), offsets)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmq_spark.datasource.planning.data_loss import Losses, readable
+from kmq_spark.datasource.planning.data_loss import Losses, inside_log
 from kmq_spark.datasource.planning.history import History
 from kmq_spark.datasource.planning.topic_ranges import TopicRange, TopicRanges
 from kmq_spark.datasource.streams.admission import Limits
@@ -95,10 +95,10 @@ def backlog_of(wanted: TopicRanges, history: History | None, losses: Losses) -> 
         if parts is not None:
             below, held, _ = parts
             if below.size:
-                readable(TopicRange(each.topic, below), losses, history)
+                inside_log(TopicRange(each.topic, below), losses, history)
             starts[place], archived[place], old[place] = below.end, held.size, True
     for place in np.flatnonzero(wanted.outside() & ~old).tolist():
-        inside = readable(wanted.at(place), losses, history).offsets
+        inside = inside_log(wanted.at(place), losses, history).offsets
         starts[place], ends[place] = inside.start, inside.end
     return Backlog(wanted.moved(starts, ends), archived, history)
 
