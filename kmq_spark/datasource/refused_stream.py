@@ -15,22 +15,7 @@ class RefusedStream(DataSourceStreamReader):
     def __init__(self, refusal: KmqError) -> None:
         self._refusal = refusal
 
-    def initialOffset(self) -> dict[str, Any]:
-        """Raise it."""
+    def _refuse(self, *_given: Any, **_named: Any) -> NoReturn:
         raise self._refusal
 
-    def latestOffset(self, start: object = None, limit: object = None) -> dict[str, Any]:
-        """Raise it."""
-        raise self._refusal
-
-    def getDefaultReadLimit(self) -> NoReturn:
-        """Raise it."""
-        raise self._refusal
-
-    def partitions(self, start: object, end: object) -> NoReturn:
-        """Raise it."""
-        raise self._refusal
-
-    def read(self, partition: object) -> NoReturn:
-        """Raise it."""
-        raise self._refusal
+    initialOffset = latestOffset = getDefaultReadLimit = partitions = read = _refuse  # noqa: N815
