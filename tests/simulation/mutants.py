@@ -291,9 +291,9 @@ def lowers_the_start(patch: pytest.MonkeyPatch) -> None:
 
 def applies_the_checkpoint_s_last_commit_twice(patch: pytest.MonkeyPatch) -> None:
     """Reading goes on with the last commit that the checkpoint knows."""
-    original = Replica._start
+    original = Replica._begin
 
-    def start(replica: Replica) -> None:
+    def begin(replica: Replica) -> None:
         original(replica)
         last = replica.cursor.lsn
         if replica.journal.folder.first_lsn() <= last:
@@ -303,7 +303,7 @@ def applies_the_checkpoint_s_last_commit_twice(patch: pytest.MonkeyPatch) -> Non
             if frame is not None:
                 replica._apply(frame)
 
-    patch.setattr(Replica, "_start", start)
+    patch.setattr(Replica, "_begin", begin)
 
 
 def forgets_producers_at_a_checkpoint(patch: pytest.MonkeyPatch) -> None:

@@ -162,11 +162,11 @@ class LocalLog:
         self.check_open()
         with self._reading, translated(self.files.url):
             if finds_newer(self.files, self._reader.state, self.environment.monotonic()):
-                self._reader.start()
+                self._reader.begin_anew()
             self._reader.make_visible()
             self._reader.look_beyond(self._show_written)
             if self._mending.explains(self._reader.state):
-                self._reader.start()
+                self._reader.begin_anew()
                 raise rewriting_goes_on(self.files.url)
             self._reader.make_sure()
             self._visible = self._reader.state  # only now, as the reader may restart on the way
@@ -175,7 +175,7 @@ class LocalLog:
     def reload(self) -> StoreState:
         """See `CommitLog.reload`."""
         with self._reading, translated(self.files.url):
-            self._reader.start()
+            self._reader.begin_anew()
         return self.refresh()
 
     @property

@@ -24,9 +24,9 @@ class Replica:
         self._indexed = indexed
         #: False while a commit is being applied; if it stays False, an interruption came between.
         self._whole = True
-        self._start()
+        self._begin()
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
         """Begin at the newest checkpoint, or at the first commit when there is none."""
         checkpoint = starting_point(self._disk, self.journal)
         if checkpoint is None:
@@ -48,14 +48,14 @@ class Replica:
         replacing files after a failed sync.
         """
         if not self._whole:
-            self._start()
+            self._begin()
         try:
             while self.cursor.lsn < limit:
                 if (frame := self.journal.next_frame(self.cursor)) is None:
                     return False
                 self._apply(frame)
         except CollectedError:
-            self._start()  # from a newer checkpoint
+            self._begin()  # from a newer checkpoint
             return self.follow(limit)
         except InvalidFrameError:
             return False
@@ -68,7 +68,7 @@ class Replica:
         frames are verified with their batches, and the first invalid one ends the log.
         """
         if not self._whole:
-            self._start()
+            self._begin()
         self.state.broken = None
         looked_again = False
         while limit is None or self.cursor.lsn < limit:
@@ -83,7 +83,7 @@ class Replica:
                 elif not (acknowledged and self._pass_over(reason)):
                     return
             except CollectedError:
-                self._start()  # from a newer checkpoint
+                self._begin()  # from a newer checkpoint
                 looked_again = False
 
     def _apply(self, frame: StoredFrame) -> None:

@@ -23,9 +23,9 @@ class VisibleReplica:
         self._hint = log.hint
         self._sync = sync
         self._durable = durable
-        self.start()
+        self.begin_anew()
 
-    def start(self) -> None:
+    def begin_anew(self) -> None:
         """Begin anew at the newest checkpoint."""
         self._losses = self._hint.losses
         #: Without a hint page: the place where the log was found to end, and whether there are
@@ -51,7 +51,7 @@ class VisibleReplica:
         while not self._hint.valid and not self._disk.read_only:
             self._log.mending.mend()
         if self._hint.losses != self._losses:
-            self.start()
+            self.begin_anew()
         written = self._hint.written
         if written is None and not self._disk.read_only:
             self.make_visible()  # the page was damaged meanwhile
@@ -117,7 +117,7 @@ class VisibleReplica:
                 self._advance_to_proven_end()
                 break
             except CollectedError:  # collected meanwhile: begin at a newer checkpoint
-                self.start()
+                self.begin_anew()
         if self._durable and self._sync.sync_read_only(self.lsn, self._replica.durable) < self.lsn:
             raise UnavailableError(
                 f"store {self._disk.url}: a sync failed, and a read-only handle can't tell what of "

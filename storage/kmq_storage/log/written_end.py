@@ -45,9 +45,9 @@ class WrittenEnd:
         self._hint = log.hint
         self._append_lock = append_lock
         self._is_held = False
-        self._start()
+        self._begin()
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
         """Begin anew at the newest checkpoint."""
         #: `Hint.losses` when this replica began.
         self.losses = self._hint.losses
@@ -151,11 +151,11 @@ class WrittenEnd:
         if not self._hint.valid or self._hint.sync_failed:
             return False
         if self._hint.losses != self.losses:
-            self._start()
+            self._begin()
         self._advance()
         if self._has_more():
             # Whether to cut is decided by reading the log anew, never by a remembered place.
-            self._start()
+            self._begin()
             self._advance()
             if self._has_more():
                 self._cut()
@@ -179,7 +179,7 @@ class WrittenEnd:
         written = self._hint.written or 0
         self._replica.advance(written)
         if self._log.mending.explains(self.state):
-            self._start()
+            self._begin()
             raise rewriting_goes_on(self._log.disk.url)
         if self.cursor.lsn > written:
             # A writer died after it wrote whole frames and before it showed them.
@@ -213,6 +213,6 @@ class WrittenEnd:
         try:
             self._replica.applied(end, commit.entries, here.position)
         except BaseException:  # interrupted: a half applied state must not be used
-            self._start()
+            self._begin()
             raise
         return end
