@@ -12,14 +12,12 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Any
 
-import pyarrow as pa
+import numpy as np
 
 from kmq_storage import limits
-from kmq_storage.arrays import Mask
 from kmq_storage.cutting import cut, grown
 from kmq_storage.format.layout_entries import NO_TOMBSTONES
 from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
-from kmq_storage.format.records import offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
 from kmq_storage.log.reader import ChunkReader
@@ -240,13 +238,5 @@ def _by_segment(
 
 def _kept(replaced: Replacement, reader: ChunkReader, survivors: Survivors) -> Iterator[Slice]:
     for part in replaced.slices(reader):
-        yield _filtered(part, survivors.of(part.offsets()))
-
-
-def _filtered(part: Slice, keep: Mask) -> Slice:
-    if keep.all():
-        return part
-    batch = part.batch
-    if offsets_of(batch) is None:
-        batch = with_offsets(batch, part.offset_column())
-    return replace(part, batch=batch.filter(pa.array(keep)))
+        keep = survivors.of(part.offsets())
+        yield part if keep.all() else part.taken(np.flatnonzero(keep))
