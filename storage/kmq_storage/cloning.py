@@ -18,8 +18,8 @@ from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import LOG, PageRef, decode_refs
 from kmq_storage.log.checkpoint import publish_root, write_pages
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.journal import Cursor
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.moving import trying_again
 from kmq_storage.log.paging import rows_of

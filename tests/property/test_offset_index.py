@@ -26,8 +26,8 @@ from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import SEGMENT, Page, Row
 from kmq_storage.log import paging, spread
 from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.excerpt import excerpt_of
-from kmq_storage.log.journal import Cursor
 from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.row_table import packed_between
 from kmq_storage.log.snapshot import snapshot

@@ -9,8 +9,9 @@ from kmq_storage import paths
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Row
 from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.journal import Journal
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.replica import Replica
 from kmq_storage.log.snapshot import snapshot

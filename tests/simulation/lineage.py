@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import chain_of
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.framing import Framed, Stamp
-from kmq_storage.log.journal import Cursor
 from tests.simulation.ledger import Ledger
 
 Tell: TypeAlias = Callable[[Cursor, Stamp, Sequence[Entry]], None]

@@ -22,9 +22,9 @@ from kmq_storage.integrity.page_repair import rebuild_pages
 from kmq_storage.integrity.rebuilt_partition import RebuiltPartition
 from kmq_storage.integrity.unnamed import unnamed_rows
 from kmq_storage.log.checkpoint import checkpoints, newest_checkpoint, write_checkpoint
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.hint import open_hint
-from kmq_storage.log.journal import Cursor
 from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.lost_ranges import rows_at_most
 from kmq_storage.log.manifest import Manifest

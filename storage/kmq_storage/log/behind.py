@@ -12,8 +12,9 @@ from kmq_storage.format.frame import chain_of
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Row
 from kmq_storage.log.checkpoint import write_checkpoint
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.hint import open_hint
-from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.journal import Journal
 from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.lost_ranges import Behind, Unnamed, plan_behind, recount
 from kmq_storage.log.recovery import mend_if_asked

@@ -20,9 +20,9 @@ from kmq_storage.log.collected import collected_lsn, deletable_lsn, mark_collect
 from kmq_storage.log.combining import Combining
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObjects
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import check_writable, collected, translated
 from kmq_storage.log.follower import Follower
-from kmq_storage.log.journal import Cursor
 from kmq_storage.log.lost_ranges import Behind, Unnamed
 from kmq_storage.log.next_object import NextObject, stored_commit
 from kmq_storage.log.single_writer import SingleWriter

@@ -31,7 +31,8 @@ from kmq_storage.format.checksum import digest_of
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.json_bytes import compact_json
 from kmq_storage.format.manifest import PageRef, decode_refs, encode_page, encode_refs
-from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.cursor import Cursor
+from kmq_storage.log.journal import Journal
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.paging import repaged
 from kmq_storage.log.proven_reads import proven

@@ -18,8 +18,8 @@ from kmq_storage.format.frame import (
     decode_header,
     proven_directory,
 )
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.framing import Framed, Stamp
-from kmq_storage.log.journal import Cursor
 from kmq_storage.log.proven_reads import proven
 from kmq_storage.objects.bucket import Put, joined_bytes
 from kmq_storage.objects.bucket_files import BucketFiles

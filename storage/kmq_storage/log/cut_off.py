@@ -8,7 +8,8 @@ file `begun`, which is created before the first frame, tell that there was one.
 from __future__ import annotations
 
 from kmq_storage import paths
-from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.cursor import Cursor
+from kmq_storage.log.journal import Journal
 from kmq_storage.objects.disk import Disk
 
 

@@ -21,7 +21,7 @@ from kmq_storage.log.checkpoint import checkpoints, newest_checkpoint
 from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, follows
 from kmq_storage.log.contention import Tail, Writers
-from kmq_storage.log.journal import Cursor
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import LogDamage

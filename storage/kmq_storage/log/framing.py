@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import INLINE_ENTRY_BYTES, Entry, RecordsEntry, encode_entry
 from kmq_storage.format.frame import BodyLayout, FrameHeader, encode_frame, layout
-
-if TYPE_CHECKING:
-    from kmq_storage.log.journal import Cursor
+from kmq_storage.log.cursor import Cursor
 
 
 @dataclass(frozen=True, slots=True)

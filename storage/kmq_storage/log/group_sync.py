@@ -19,9 +19,10 @@ from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CommitOutcomeUnknownError
 from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import damaged_commit, is_of_the_disk
 from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.journal import Journal, StoredFrame
 from kmq_storage.log.locking import SyncLock
 from kmq_storage.log.mending import Mending
 

@@ -31,6 +31,7 @@ from kmq_storage.format.frame import (
     read_directory,
 )
 from kmq_storage.format.identity import Identity
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.log_folder import LogFolder
 from kmq_storage.objects.disk import Disk, LogFile
@@ -39,25 +40,6 @@ from kmq_storage.objects.mapping import is_readable
 
 _SEARCH_STEP = 1024 * 1024
 _UNREADABLE = "the disk can't read it"
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """A place between two frames: the last frame that was read, and where the next one begins."""
-
-    #: The LSN of the last frame; 0 before the first.
-    lsn: int = 0
-    #: The chain value of the last frame; None when it is unknown, so it is not compared.
-    chain: int | None = 0
-    #: The time of the last frame, UTC us.
-    time: int = 0
-    #: The log file that the next frame is in, as the LSN of its first frame.
-    file: int = 1
-    position: int = 0
-
-    def next_time(self, now: int) -> int:
-        """The time (UTC us) of the next commit: `now`, or just after the last commit if later."""
-        return max(now, self.time + 1)
 
 
 @dataclass(frozen=True, slots=True)

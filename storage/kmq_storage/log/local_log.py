@@ -19,6 +19,7 @@ from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import finds_newer
 from kmq_storage.log.closed import Closed, idle
 from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import (
     check_writable,
     rewriting_goes_on,
@@ -27,7 +28,7 @@ from kmq_storage.log.disk_errors import (
 from kmq_storage.log.framing import framed
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import open_hint
-from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.journal import Journal
 from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.lost_ranges import Behind, Unnamed

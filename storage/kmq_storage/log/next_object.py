@@ -27,10 +27,10 @@ from kmq_storage.log.collected import Moment, marked_long_ago
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, NewCommit
 from kmq_storage.log.contention import Contention, Tail
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import broken_end, translated
 from kmq_storage.log.follower import Follower
 from kmq_storage.log.framing import Stamp, framed
-from kmq_storage.log.journal import Cursor
 from kmq_storage.log.single_writer import SingleWriter
 from kmq_storage.model import LogDamage, to_datetime
 from kmq_storage.objects.bucket import Put

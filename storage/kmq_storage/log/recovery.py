@@ -12,9 +12,10 @@ from collections import deque
 from kmq_storage import paths
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.checkpoint import starting_point
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.journal import Journal, StoredFrame
 from kmq_storage.log.rewriting import write_again
 from kmq_storage.objects.disk import Disk
 

@@ -8,7 +8,8 @@ from kmq_storage import paths
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.checkpoint import starting_point
-from kmq_storage.log.journal import CollectedError, Cursor, Journal, StoredFrame
+from kmq_storage.log.cursor import Cursor
+from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import LogDamage

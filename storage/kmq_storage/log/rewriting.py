@@ -9,8 +9,9 @@ from __future__ import annotations
 from contextlib import suppress
 
 from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import Cursor, Journal, StoredFrame
+from kmq_storage.log.journal import Journal, StoredFrame
 
 
 def write_again(journal: Journal, hint: Hint, synced: int) -> int:

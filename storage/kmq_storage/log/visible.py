@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from kmq_storage import limits
 from kmq_storage.errors import UnavailableError
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.cut_off import is_cut_off
 from kmq_storage.log.group_sync import GroupSync
-from kmq_storage.log.journal import CollectedError, Cursor
+from kmq_storage.log.journal import CollectedError
 from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.recovery import look_beyond
 from kmq_storage.log.state import StoreState

@@ -19,6 +19,7 @@ from typing import Any
 
 from kmq_storage.format.frame import chain_of
 from kmq_storage.log.closed import Closed
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import (
     broken_end,
     is_of_the_disk,
@@ -27,7 +28,7 @@ from kmq_storage.log.disk_errors import (
     unavailable,
 )
 from kmq_storage.log.framing import Framed, Stamp
-from kmq_storage.log.journal import Cursor, Journal
+from kmq_storage.log.journal import Journal
 from kmq_storage.log.locking import AppendLock, GivenBack
 from kmq_storage.log.log_on_disk import LogOnDisk
 from kmq_storage.log.recovery import look_beyond
