@@ -25,6 +25,7 @@ from kmq_spark.client.encoding import (
 from kmq_spark.client.routing import Rows
 from kmq_spark.client.typed_nulls import check_no_nulls
 from kmq_spark.client.typed_rows import typed_batch
+from kmq_spark.client.typed_scalars import is_bytes, is_text
 from kmq_spark.client.typed_sizes import value_sizes
 from kmq_spark.client.typed_topics import TypedColumns
 from kmq_spark.errors import InvalidRequestError
@@ -92,15 +93,6 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    variable = types.is_binary(kind) or types.is_large_binary(kind)
-    return bool(variable or types.is_fixed_size_binary(kind))
-
-
 #: Kinds of types: a cast inside a kind is checked value by value, and loses nothing.
 _KINDS = (
     types.is_integer,
@@ -108,8 +100,8 @@ _KINDS = (
     types.is_date,
     types.is_time,
     types.is_duration,
-    _is_text,
-    _is_bytes,
+    is_text,
+    is_bytes,
 )
 
 

@@ -178,11 +178,13 @@ def _interval(kind: pa.DataType) -> Convert:
     return _exactly(kind, lambda value: isinstance(value, pa.MonthDayNano), "MonthDayNano")
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of this type are text."""
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
+    """Whether values of this type are bytes."""
     return bool(
         types.is_binary(kind)
         or types.is_large_binary(kind)
@@ -197,8 +199,8 @@ _MAKERS: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], Conv
     (types.is_boolean, _bool),
     (types.is_integer, _int),
     (types.is_floating, _float),
-    (_is_text, _text),
-    (_is_bytes, _bytes),
+    (is_text, _text),
+    (is_bytes, _bytes),
     (types.is_date, _date),
     (types.is_time, _time),
     (types.is_timestamp, _timestamp),
