@@ -94,9 +94,8 @@ class Store(Handle[store.Store]):
             found = OrderlyConsumer(await self._run(open_one, group, topics, listen, **options))
             try:
                 await asyncio.to_thread(found.consumer.start)
-            except (
-                asyncio.CancelledError
-            ):  # nothing else would end it, and it would go on to listen
+            except asyncio.CancelledError:
+                # Nothing else would end it, and it would go on to listen.
                 await asyncio.shield(found.close())
                 raise
             return found

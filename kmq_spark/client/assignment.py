@@ -333,9 +333,8 @@ class Assignment:
         for partition in self._chosen(partitions):
             self.fetcher.seek(partition, offset_of(partition))
             self.uncommitted.begin(partition, self.fetcher.positions[partition])
-            self.fetcher.holding.before.pop(
-                partition, None
-            )  # where the call began in which this callback runs
+            # Nor go back to where the call began in which this callback runs.
+            self.fetcher.holding.before.pop(partition, None)
 
     def pause(self, partitions: Partitions | None) -> None:
         """Hand out nothing of these partitions, or of all."""

@@ -247,10 +247,8 @@ class Ahead:
             return None
         since = self._log.state.lsn
         before = () if self._slip is None else (self._slip.end(),)
-        page, self._page = (
-            self._page,
-            None,
-        )  # after an interruption it is unknown what is noted there
+        # After an interruption it is unknown what is noted there.
+        page, self._page = self._page, None
         if page is None or page.is_used_up:
             page = OwnPage(self._log)
         number = page.next_round()
@@ -299,12 +297,8 @@ class Ahead:
             return
         try:
             self._log.commit([Unit((slip.end(),))])
-        except (
-            ConflictError,
-            NotFoundError,
-            ClosedError,
-        ):  # another process took over, or all is gone
-            self._page = None
+        except (ConflictError, NotFoundError, ClosedError):
+            self._page = None  # another process took over, or all is gone
         self._slip = None
         back = self.take(PLACES)
         self._pace.slow_down(len(back))

@@ -120,9 +120,8 @@ class KmqProducer(Resource):
     def _producer(self, topic: str) -> Producer:
         single_partition(self._store.log.refresh(), topic)
         self._check_open()
-        if (
-            topic not in self._producers
-        ):  # a second one, made at the same time, is closed by the store
+        if topic not in self._producers:
+            # A second one, made at the same time, is closed by the store.
             self._producers.setdefault(topic, self._store.producer(linger=0.0))
         return self._producers[topic]
 
