@@ -22,20 +22,13 @@ from kmq_spark.client.keyed_batches import (
     checked_table,
     column_of,
 )
-from kmq_spark.client.keyed_receiving import (
-    KeyedDelivery,
-    checked_deliveries,
-)
+from kmq_spark.client.keyed_receiving import KeyedDelivery, checked_deliveries
 from kmq_spark.client.keyed_shared import SharedQueues
 from kmq_spark.client.keyed_values import message_bytes, queue_name, texts_of
 from kmq_spark.client.producer import Producer
 from kmq_spark.client.resource import Resource, Stopped
 from kmq_spark.client.send_future import SendFuture
-from kmq_spark.errors import (
-    ClosedError,
-    InvalidRequestError,
-    NotFoundError,
-)
+from kmq_spark.errors import ClosedError, InvalidRequestError, NotFoundError
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.reading import QueueReader
 

@@ -22,12 +22,7 @@ from kmq_spark.client.keyed_values import text_of
 from kmq_spark.client.queue_delivery import check_own
 from kmq_spark.client.resource import Stopped, stays_here
 from kmq_spark.client.units import records_unit
-from kmq_spark.errors import (
-    ConflictError,
-    CorruptionError,
-    InvalidRequestError,
-    LeaseExpiredError,
-)
+from kmq_spark.errors import ConflictError, CorruptionError, InvalidRequestError, LeaseExpiredError
 from kmq_storage import limits
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed.account import Account

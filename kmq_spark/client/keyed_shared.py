@@ -9,12 +9,7 @@ from typing import TypeVar
 
 from kmq_spark.client.keyed_receiving import GroupReceiver
 from kmq_spark.client.producer import Producer
-from kmq_spark.errors import (
-    ClosedError,
-    CorruptionError,
-    NotFoundError,
-    UnavailableError,
-)
+from kmq_spark.errors import ClosedError, CorruptionError, NotFoundError, UnavailableError
 from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends

@@ -33,12 +33,7 @@ from kmq_spark.client.values import (
     to_bytes,
 )
 from kmq_spark.client.waiting_extras import WaitingExtras, waiting_extras
-from kmq_spark.errors import (
-    ClosedError,
-    IllegalStateError,
-    InvalidRequestError,
-    KmqTimeoutError,
-)
+from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, KmqTimeoutError
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog

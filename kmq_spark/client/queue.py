@@ -14,13 +14,7 @@ from kmq_spark.client.arguments import checked_count, checked_stored_seconds, se
 from kmq_spark.client.dead_letters import TOO_OFTEN, bury, bury_all
 from kmq_spark.client.metadata import RecordMetadata
 from kmq_spark.client.queue_ahead import Ahead, OpenSlip
-from kmq_spark.client.queue_delivery import (
-    Delivery,
-    Hold,
-    check_own,
-    runs_of_deliveries,
-    several,
-)
+from kmq_spark.client.queue_delivery import Delivery, Hold, check_own, runs_of_deliveries, several
 from kmq_spark.client.queue_reading import (
     Held,
     deliveries_of,

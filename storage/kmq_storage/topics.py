@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 
 from kmq_storage import limits
-from kmq_storage.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    InvalidRequestError,
-    KmqWarning,
-)
+from kmq_storage.errors import AlreadyExistsError, ConflictError, InvalidRequestError, KmqWarning
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.evolution import check_evolution, is_same
 from kmq_storage.format.records import timestamps_of

@@ -16,11 +16,7 @@ from typing import Any, NamedTuple, get_args
 from kmq_storage.errors import FormatVersionError
 from kmq_storage.format.group_entries import GroupPlanEntry, GroupReleaseEntry
 from kmq_storage.format.json_bytes import compact_json
-from kmq_storage.format.layout_entries import (
-    CondemnEntry,
-    LayoutEntry,
-    SegmentEntry,
-)
+from kmq_storage.format.layout_entries import CondemnEntry, LayoutEntry, SegmentEntry
 from kmq_storage.format.queue_entries import QueueChange
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry

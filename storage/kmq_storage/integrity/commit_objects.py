@@ -11,11 +11,7 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.format.entries import decode_entries
-from kmq_storage.format.frame import (
-    FrameHeader,
-    InvalidFrameError,
-    read_directory,
-)
+from kmq_storage.format.frame import FrameHeader, InvalidFrameError, read_directory
 from kmq_storage.integrity.frames import check_frame
 from kmq_storage.integrity.report import Damage, Finding
 from kmq_storage.integrity.second_looks import found_twice

@@ -22,12 +22,7 @@ from dataclasses import dataclass, field
 
 from kmq_storage.errors import ConflictError, FencedError, KmqError, NotFoundError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
-from kmq_storage.format.group_entries import (
-    NO_PLAN,
-    GroupPlan,
-    GroupPlanEntry,
-    GroupReleaseEntry,
-)
+from kmq_storage.format.group_entries import NO_PLAN, GroupPlan, GroupPlanEntry, GroupReleaseEntry
 
 
 @dataclass(slots=True)

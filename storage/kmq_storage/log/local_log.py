@@ -20,11 +20,7 @@ from kmq_storage.log.checkpoint import finds_newer
 from kmq_storage.log.closed import Closed, idle
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.cursor import Cursor
-from kmq_storage.log.disk_errors import (
-    check_writable,
-    rewriting_goes_on,
-    translated,
-)
+from kmq_storage.log.disk_errors import check_writable, rewriting_goes_on, translated
 from kmq_storage.log.framing import framed
 from kmq_storage.log.group_sync import GroupSync
 from kmq_storage.log.hint import open_hint

@@ -16,12 +16,7 @@ from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.records import EncodedBatch, columns_of, encode_batch, timestamp_bounds
-from kmq_storage.format.staged_file import (
-    StagedEncoder,
-    has_parts,
-    staged_schema,
-    written_length,
-)
+from kmq_storage.format.staged_file import StagedEncoder, has_parts, staged_schema, written_length
 from kmq_storage.format.typed import versioned
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated

@@ -18,19 +18,8 @@ import pyarrow as pa
 from kmq_storage import limits
 from kmq_storage.format.manifest import Row
 from kmq_storage.format.plain_columns import flags_of, no_rows, number_column
-from kmq_storage.format.queue_table import (
-    Beginnings,
-    QueueTable,
-    grouped,
-    merged,
-    overlaid,
-)
-from kmq_storage.format.records import (
-    timestamps_of,
-    with_light_nulls,
-    with_nulls,
-    without_offsets,
-)
+from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped, merged, overlaid
+from kmq_storage.format.records import timestamps_of, with_light_nulls, with_nulls, without_offsets
 from kmq_storage.format.scattered import PackedNumbers, takeable
 from kmq_storage.format.segment import SealedBatch
 from kmq_storage.log.run_index import RunIndex

@@ -20,12 +20,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.log.topic_state import Topic, out_of_range
 from kmq_storage.maintenance.ages import surely_now
 from kmq_storage.maintenance.damaged import Apart
-from kmq_storage.maintenance.queue_starts import (
-    allow_trims,
-    begin_queues_at,
-    is_worth_it,
-    last_row,
-)
+from kmq_storage.maintenance.queue_starts import allow_trims, begin_queues_at, is_worth_it, last_row
 from kmq_storage.maintenance.reports import TrimReport, all_trimmed
 
 #: How often a trim by hand plans again when maintenance changed the partitions meanwhile.
