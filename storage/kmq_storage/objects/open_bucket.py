@@ -54,8 +54,17 @@ def _number(options: dict[str, Any], name: str, default: int) -> int:
     if isinstance(given, str) and given.isdecimal():
         given = int(given)
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
-        raise InvalidRequestError(f"storage_options: {name} is a number of bytes, not {given!r}")
+        raise InvalidRequestError(
+            f"storage_options: {name} is a number of bytes, not {_kind(given)}",
+            option="storage_options",
+        )
     return given
+
+
+def _kind(given: object) -> str:
+    if isinstance(given, str):
+        return "other text"
+    return "a negative one" if isinstance(given, int) and given < 0 else type(given).__name__
 
 
 def _opened(url: str, scheme: str, options: Mapping[str, Any]) -> Bucket:

@@ -50,7 +50,9 @@ GOOD = {"access_key_id": "key", "secret_access_key": SECRET, "endpoint": "http:/
         ({"cache_folder": 5}, "cache_folder"),
         ({"cache_folder": ""}, "cache_folder is a path, not an empty text"),
         ({"cache_folder": __file__}, "cache_folder .* is no folder"),
-        ({"cache_bytes": True}, "cache_bytes"),
+        ({"cache_bytes": True}, "cache_bytes is a number of bytes, not bool"),
+        ({"cache_bytes": SECRET}, "cache_bytes is a number of bytes, not other text"),
+        ({"cache_folder_bytes": -1}, "cache_folder_bytes is a number of bytes, not a negative"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_named_and_no_value_shown(wrong: Any, named: str):
