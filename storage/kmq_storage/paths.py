@@ -65,10 +65,18 @@ _COMMITS_PER_FOLDER = 4096
 _COMMIT_OBJECT = re.compile(r"log/\d{16}/(\d{20})\.kmq\Z")
 _COLLECTED = re.compile(r"collected/(\d{20})\Z")
 _LOG_FILE = re.compile(r"(\d{20})\.log\Z")
-_FILE_ID = re.compile(r"[/-]([0-9a-f]{32})\.(?:ipc|arrow)\Z")
+#: A file whose name has an id; the whole path counts, as another store may be in a folder of this.
+_FILE_ID = re.compile(
+    r"(?:staged/([0-9a-f]{32})\.ipc|pages/([0-9a-f]{32})\.arrow"
+    r"|segments/[0-9a-f]{32}/[0-9]+/[0-9]{20}-([0-9a-f]{32})\.arrow)\Z"
+)
+_LEFTOVER = re.compile(
+    r"(?:log|staged|pages|checkpoints|pins|segments/[0-9a-f]{32}/[0-9]+)/[^/]+\.tmp\Z"
+)
 _CHECKPOINT = re.compile(r"(\d{20})-([0-9a-f]{32})\.arrow\Z")
 _CLONE = re.compile(r"clones/([0-9a-f]{32})-([0-9a-f]{32})\.arrow\Z")
 _PIN = re.compile(r"pins/[0-9a-f]{32}\.json\Z")
+_SLIP = re.compile(r"slips/[0-9a-f]{32}\Z")
 _LEASE = re.compile(r"/([0-9]{20})\.json\Z")
 #: Temporary files beside kmq.json. The pattern is exact, as a user's file may end in `.tmp`, too.
 _UNFINISHED = re.compile(r"(?:kmq\.json|tmp[a-z0-9_]{8})\.tmp\Z")
@@ -190,8 +198,23 @@ def try_clone(file: str) -> tuple[bytes, bytes] | None:
 
 def try_file_id(file: str) -> bytes | None:
     """The id in the name of a staged file, segment or page; None for any other file."""
-    match = _FILE_ID.search(file)
-    return bytes.fromhex(match.group(1)) if match else None
+    match = _FILE_ID.match(file)
+    return bytes.fromhex(match[match.lastindex or 0]) if match else None
+
+
+def is_leftover(file: str) -> bool:
+    """Whether this is a temporary file in one of the store's folders, left by a dead process."""
+    return _LEFTOVER.match(file) is not None
+
+
+def is_own(file: str) -> bool:
+    """Whether kmq wrote this file into one of `ID_FOLDERS`; files of others there stay."""
+    return try_file_id(file) is not None or is_leftover(file)
+
+
+def is_slip(file: str) -> bool:
+    """Whether this is the name of a slip."""
+    return _SLIP.match(file) is not None
 
 
 def member_lock(group: str) -> str:

@@ -48,7 +48,7 @@ class Report:
 
     ok: bool
     damage: list[Damage] = field(default_factory=list)
-    #: Files that nothing refers to; `collect` deletes them in time.
+    #: Files that nothing refers to. `collect` deletes kmq's own in time, and never those of others.
     unreferenced: list[str] = field(default_factory=list)
     #: Harmless findings, and what a repair did, in words.
     notes: list[str] = field(default_factory=list)

@@ -17,7 +17,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.integrity.commit_logs import check_log
 from kmq_storage.integrity.manifest_files import check_manifest
 from kmq_storage.integrity.older import check_older
-from kmq_storage.integrity.report import Damage, Finding, Report, report_of
+from kmq_storage.integrity.report import Damage, Finding, Note, Report, report_of
 from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
 from kmq_storage.integrity.slip_files import check_slips
 from kmq_storage.integrity.small_files import check_clones, check_identity, check_locks, check_pins
@@ -29,6 +29,8 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.objects.files import Files
+
+_NESTED = "another store is in a folder of this one; its files are its own, and not checked here"
 
 
 def verify(log: CommitLog, *, deep: bool = False) -> Report:
@@ -63,9 +65,17 @@ def _verified(log: CommitLog, *, deep: bool) -> Report:
         )
     )
     found = list(_lasting(log, found))
-    waiting = unreferenced(files, log.state)
+    waiting, nested = _without_nested(unreferenced(files, log.state))
     found += check_unneeded(log, waiting) if deep else ()
+    found += (Note(store, _NESTED) for store in nested)
     return report_of((_as_named(files, each) for each in found), waiting)
+
+
+def _without_nested(unneeded: list[str]) -> tuple[list[str], list[str]]:
+    """The files that are in no store inside of this one, and the `kmq.json` of each such store."""
+    nested = [file for file in unneeded if file.endswith(f"/{paths.STORE_FILE}")]
+    folders = tuple(file.removesuffix(paths.STORE_FILE) for file in nested)
+    return [file for file in unneeded if not file.startswith(folders)], nested
 
 
 def _lasting(log: CommitLog, found: list[Finding]) -> Iterator[Finding]:

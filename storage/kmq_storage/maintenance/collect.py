@@ -256,6 +256,7 @@ def _facts(
         file_ids = filter(None, map(named_file, commit.entries))
         (named if commit.lsn <= roots.floor else kept).add_ids(file_ids)
     found = [file for folder in paths.ID_FOLDERS for file in files.walk(folder)]
+    found = [file for file in found if paths.is_own(file.path)]
     # In a bucket, the log's folder has all commits and no leftovers: listing it would be in vain.
     others = _NAMED_OTHERWISE if log.is_remote else (paths.LOG_FOLDER, *_NAMED_OTHERWISE)
     found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]
@@ -275,7 +276,7 @@ def _left_slips(log: CommitLog, before: int) -> list[FoundFile]:
     """Old slips that no queue refers to: their receivers died, as a slip is used only briefly."""
     found = [each for each in log.files.walk(paths.SLIP_FOLDER) if each.modified <= before]
     used = {paths.slip_file(slip) for queue in log.refresh().queues for slip in queue.slips}
-    return [file for file in found if file.path not in used]
+    return [file for file in found if paths.is_slip(file.path) and file.path not in used]
 
 
 def has_dropped_roots(files: Files, grace: float) -> bool:
@@ -299,7 +300,7 @@ def _us(seconds: float) -> int:
 
 def _roots(files: Files) -> Iterator[Root]:
     for file in files.walk(paths.CHECKPOINT_FOLDER):
-        parsed = paths.try_checkpoint(file.path.rpartition("/")[2])
+        parsed = paths.try_checkpoint(file.path.removeprefix(f"{paths.CHECKPOINT_FOLDER}/"))
         if parsed is not None:
             yield Root(file, *parsed)
 
@@ -317,7 +318,7 @@ def _is_useless(files: Files, root: Root) -> bool:
 
 
 def _is_leftover(file: FoundFile) -> bool:
-    return file.path.endswith(".tmp")
+    return paths.is_leftover(file.path)
 
 
 class _Deletion:

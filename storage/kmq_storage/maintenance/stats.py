@@ -39,7 +39,7 @@ def _stats(log: CommitLog) -> StoreStats:
         file
         for kind in ("staged", "segments", "pages")
         for file in found[kind]
-        if not live.has_file(file.path)
+        if not live.has_file(file.path) and paths.is_own(file.path)
     ]
     topics, damage = state.topics.values(), log_damage(state)
     return StoreStats(

@@ -1,4 +1,8 @@
-"""What a process leaves beside `kmq.json` that dies while it makes a store, or writes it again."""
+"""Files in a store's folder that no commit named.
+
+What a process leaves beside `kmq.json` that dies while it makes a store, or writes it again, goes.
+Files of other programs, and other stores, stay.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.maintenance.collect import collect
 from kmq_storage.objects.local import LocalDisk
 from tests.support.dying_disk import Died
 
@@ -61,3 +66,47 @@ def test_files_of_others_beside_the_store_file_stay_however_old_they_are(tmp_pat
         _make_older(*others)
         store.collect()
     assert all(file.exists() for file in others)
+
+
+def test_files_of_others_in_folders_that_have_names_of_ours_stay(tmp_path: Path):
+    folders = ("pages", "segments", "segments/x/0", "staged", "slips", "checkpoints", "log", "pins")
+    others = [tmp_path / folder / "index.html" for folder in folders]
+    for file in others:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"a page of a site")
+    _make_older(*others)
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        store.checkpoint()
+        assert store.collect(grace=0).files == 0
+        assert store.stats().garbage_files == 0
+        assert set(store.verify().unreferenced) == {str(x.relative_to(tmp_path)) for x in others}
+
+
+@pytest.mark.parametrize("name", ["own", "segments/x", "checkpoints", "slips", "staged", "log/x"])
+@pytest.mark.parametrize("scheme", ["", "s3"])
+def test_a_store_inside_of_another_one_stays_whole_and_is_told(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str, scheme: str
+):
+    moto = request.getfixturevalue("moto") if scheme else None
+    url, options = (moto.new_url(), moto.options()) if moto else (tmp_path / "outer", None)
+    with kmq.open(url, storage_options=options, maintenance=False) as outer:
+        outer.create_topic("t")
+        for _ in range(2):
+            with kmq.open(f"{url}/{name}", storage_options=options, maintenance=False) as inner:
+                inner.create_topic("t")
+                with inner.producer() as producer:
+                    producer.send_batch("t", [bytes(1000)] * 3000).result()
+                inner.seal()
+                inner.checkpoint()
+        before = _all(inner)
+        outer.checkpoint()  # into the folder of the inner one, if that is in `checkpoints`
+        collect(outer.log, grace=-DAY, orphan_age=-DAY)  # as if all were older than a day
+        assert before <= _all(inner)
+        report = outer.verify(deep=True)
+        assert (report.ok, report.unreferenced) == (True, [])
+        assert any(f"{name}/kmq.json: another store" in note for note in report.notes)
+
+
+def _all(store: kmq.Store) -> set[str]:
+    return {file.path for file in store.log.files.walk("")}
