@@ -117,6 +117,7 @@ class StoreStats:
     """Bytes and files of a store."""
 
     #: Bytes of files by kind (log, staged, segments, checkpoints, pages), including shared files.
+    #: For log files, which are sparse, these are the allocated bytes, as `du` counts them.
     bytes: dict[str, int]
     #: The number of files by kind.
     files: dict[str, int]

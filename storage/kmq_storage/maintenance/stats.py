@@ -43,7 +43,7 @@ def _stats(log: CommitLog) -> StoreStats:
     ]
     topics, damage = state.topics.values(), log_damage(state)
     return StoreStats(
-        {kind: _bytes(files) for kind, files in found.items()},
+        {kind: _bytes(files) for kind, files in found.items()} | {"log": _on_disk(found["log"])},
         {kind: len(files) for kind, files in found.items()},
         len(shared),
         _bytes(shared),
@@ -63,6 +63,11 @@ def _shared_with_clones(files: Files, found: list[FoundFile]) -> list[FoundFile]
     for _, record in clone_records(files):
         kept.add_ids(record.file_ids)
     return [file for file in found if file.names > 1 or kept.has_file(file.path)]
+
+
+def _on_disk(files: list[FoundFile]) -> int:
+    """The bytes that log files take: they have a fixed length, and are filled by and by."""
+    return sum(file.length if file.on_disk is None else file.on_disk for file in files)
 
 
 def _bytes(files: list[FoundFile]) -> int:

@@ -60,6 +60,8 @@ class FoundFile:
     modified: int
     #: The number of hard links on a disk; each store that shares the file has one.
     names: int = 1
+    #: The bytes of a sparse file that are on the disk; None for all of them.
+    on_disk: int | None = None
 
 
 class Files(Protocol):

@@ -33,6 +33,8 @@ from kmq_storage.objects.memory import MemoryWords
 from kmq_storage.objects.new_file import fill
 
 _ELSEWHERE = "the folder was moved, removed or replaced since the store was opened"
+#: The unit of `st_blocks`, whatever the blocks of the file system are.
+_BLOCK = 512
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -282,8 +284,13 @@ def _walked(place: str, folder: str) -> Iterator[FoundFile]:
                 yield from _walked(entry.path, path)
                 continue
             with suppress(FileNotFoundError):
-                facts = entry.stat(follow_symlinks=False)
-                yield FoundFile(path, facts.st_size, facts.st_mtime_ns // 1000, facts.st_nlink)
+                yield _found(path, entry.stat(follow_symlinks=False))
+
+
+def _found(path: str, facts: os.stat_result) -> FoundFile:
+    on_disk = facts.st_blocks * _BLOCK
+    times, names = facts.st_mtime_ns // 1000, facts.st_nlink
+    return FoundFile(path, facts.st_size, times, names, min(on_disk, facts.st_size))
 
 
 def _is_foreign(name: str) -> bool:

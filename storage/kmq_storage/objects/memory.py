@@ -66,8 +66,9 @@ class MemoryDisk:
         """See `Files.walk`."""
         for path in sorted([*self.files, *self.logs]):
             if path.startswith(f"{folder}/") or not folder:
-                size = len(self.files[path]) if path in self.files else len(self.logs[path].data)
-                yield FoundFile(path, size, self._modified[path])
+                log = self.logs.get(path)
+                size, written = (len(self.files[path]), None) if log is None else log.sizes()
+                yield FoundFile(path, size, self._modified[path], on_disk=written)
 
     def walk_shared(self, folder: str) -> Iterator[FoundFile]:
         """None: a clone in memory has own names for shared files."""
@@ -220,6 +221,10 @@ class MemoryLogFile:
     def has_data_from(self, position: int) -> bool:
         """See `LogFile.has_data_from`."""
         return position < self._end
+
+    def sizes(self) -> tuple[int, int]:
+        """The length of the file, and how much of it is written."""
+        return len(self.data), self._end
 
     def contents(self) -> pa.Buffer:
         """See `LogFile.contents`."""

@@ -10,6 +10,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
+from kmq_storage import limits
 
 VALUE = bytes(1000)
 
@@ -35,6 +36,17 @@ def test_files_and_bytes_of_each_kind_are_those_of_the_folder(store: kmq.Store, 
         assert found
         expected = len(found), sum(path.stat().st_size for path in found)
         assert (stats.files[kind], stats.bytes[kind]) == expected
+
+
+@pytest.mark.parametrize("url", ["{}/own", "memory://log-of-stats"])
+def test_of_log_files_only_the_bytes_that_they_take_are_counted(tmp_path: Path, url: str):
+    with kmq.open(url.format(tmp_path)) as store, store.producer() as producer:
+        store.create_topic("t")
+        producer.send("t", VALUE).result()
+        log = store.stats().bytes["log"]
+    assert len(VALUE) < log < limits.LOG_FILE_BYTES // 8
+    facts = [path.stat() for path in (tmp_path / "own").glob("log/*") if path.is_file()]
+    assert not facts or log == sum(min(each.st_blocks * 512, each.st_size) for each in facts)
 
 
 def test_what_compaction_replaced_is_garbage_until_it_is_collected(store: kmq.Store):
