@@ -213,3 +213,21 @@ def test_who_knows_a_topic_of_which_a_repair_gave_up_the_making_leaves_a_store_t
         store.seal()
         store.checkpoint()
         assert store.verify(deep=True).ok
+
+
+def test_a_checkpoint_whose_pages_are_collected_already_is_left_to_collection(tmp_path: Path):
+    with kmq.open(tmp_path, maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t")
+        for _ in range(2):
+            producer.send("t", b"value").result(10)
+            store.seal()
+            store.checkpoint()
+        pages = sorted((tmp_path / "pages").iterdir(), key=lambda page: page.stat().st_mtime_ns)
+        pages[0].unlink()  # as a collection does before it deletes the older checkpoint
+        before = sorted((tmp_path / "checkpoints").iterdir())
+        report = store.repair()
+        assert sorted((tmp_path / "checkpoints").iterdir()) == before
+        assert (report.ok, len(report.notes)) == (True, 1)
+        assert "is being collected" in report.notes[0]
+        assert store.collect(grace=0).files == 1
+        assert store.verify().notes == []

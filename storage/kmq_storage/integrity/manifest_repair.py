@@ -25,8 +25,12 @@ def repair_manifest(log: CommitLog) -> Iterator[str]:
     files = log.files
     found = checkpoints(files)
     whole = [root for root in found if is_whole_root(files, *root)]
-    damaged = [root for root in found if root not in whole]
     base = whole[0][0] if whole else 0
+    damaged = [
+        root
+        for root in found
+        if root not in whole and not (root[0] < base and _is_being_collected(files, *root))
+    ]
     if not damaged or not _reaches_back(log, base + 1):
         return
     for root in damaged:
@@ -44,6 +48,19 @@ def is_whole_root(files: Files, lsn: int, digest: bytes) -> bool:
         return all(is_whole(files, ref) for ref in read_refs(files, lsn, digest))
     except (CorruptionError, FileNotFoundError):
         return False
+
+
+def _is_being_collected(files: Files, lsn: int, digest: bytes) -> bool:
+    """Whether a checkpoint is gone, or misses pages and has no damaged ones.
+
+    Collection deletes pages before the checkpoints that name them, and such a checkpoint next time.
+    """
+    try:
+        refs = read_refs(files, lsn, digest)
+    except (CorruptionError, FileNotFoundError):
+        return not files.exists(paths.checkpoint_file(lsn, digest))
+    there = [ref for ref in refs if files.exists(paths.page_file(ref.page_id))]
+    return all(is_whole(files, ref) for ref in there)
 
 
 def _reaches_back(log: CommitLog, lsn: int) -> bool:
