@@ -151,7 +151,8 @@ class Queue(Resource):
         slices: list[Held] = []
         acquire = partial(self._acquire, plain=True, stopped=stopped)
         while not slices and (some := acquire(max_rows, deadline)):
-            slices = self._slices(some[0].runs)
+            with handing.freed_when_interrupted(self._log, self._id, some[0].runs):
+                slices = self._slices(some[0].runs)
         return table_of_slices(self._log, self._id, slices)
 
     def _slices(self, found: Sequence[Run]) -> list[Held]:

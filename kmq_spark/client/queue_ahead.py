@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from kmq_spark.client.at_end import at_end, is_ending, not_at_end
 from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
-from kmq_spark.errors import ClosedError, ConflictError, KmqError, LeaseExpiredError, NotFoundError
+from kmq_spark.errors import ClosedError, ConflictError, KmqError, NotFoundError
 from kmq_storage import deliveries as handing
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import RELEASE, AcquireEntry, Run, SlipAnswerEntry
+from kmq_storage.format.queue_entries import AcquireEntry, Run, SlipAnswerEntry
 from kmq_storage.format.slip_words import GROUPS, PLACES
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -35,8 +35,6 @@ PATIENCE = 0.1
 _WAITS, _WAIT = 100, 0.01
 #: Seconds that threads wait for one that is acquiring records.
 _SORTING = 1.0
-#: How often to try to give back what is left, when some of it is lost meanwhile.
-_ATTEMPTS = 3
 #: A receiver is fast when it called so often, each time soon after the last.
 _PROOF = 16
 #: A pause of so many seconds ends the row of calls.
@@ -307,16 +305,7 @@ class Ahead:
 
     def give_back(self, runs: Sequence[Run]) -> None:
         """Free records that no receiver got, as if they had never been handed out."""
-        log, left = self._log, _ATTEMPTS if runs else 0
-        while left:
-            left -= 1
-            queue = log.written_state().queues.by_id(self._queue_id)
-            held = [] if queue is None else handing.still_held(queue, runs, log.now_us())
-            if queue is None or not held:
-                return
-            with suppress(LeaseExpiredError):  # of one record: the others don't wait for it
-                log.commit([Unit((handing.answer(log, queue, RELEASE, held),))])
-                return
+        handing.give_back(self._log, self._queue_id, runs)
 
     def refuse(self, runs: Sequence[Run]) -> None:
         """Give back what can't be read as a whole, and begin anew one by one."""

@@ -5,14 +5,15 @@ This prepares the commits. `log.queue_state` decides about them when they are bo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from kmq_storage.errors import ConflictError
+from kmq_storage.errors import ConflictError, KmqError, LeaseExpiredError
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.queue_entries import (
     RECALL,
+    RELEASE,
     AcquireEntry,
     AnswerEntry,
     Run,
@@ -29,6 +30,8 @@ from kmq_storage.log.state import StoreState
 _LONG = 3600.0
 #: The most records that an entry can ask for.
 _MOST = 2**32 - 1
+#: How often to try to give back what is left, when some of it is lost meanwhile.
+_ATTEMPTS = 3
 
 
 def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
@@ -61,12 +64,42 @@ def try_acquire(
     facts = (queue.id, now, until, min(most, _MOST), client)
     entry = AcquireEntry(*facts) if slip is None else SealedSlipAcquireEntry(*facts, (), *slip)
     try:
-        commit = log.commit([Unit((*before, entry))])
+        commit = log.commit([Unit((*before, entry))], durable=False)
     except ConflictError:
         return None  # other receivers were faster
     acquired = commit.entries[-1]
     assert isinstance(acquired, AcquireEntry), "as it was handed in"
+    if log.durable:
+        with freed_when_interrupted(log, queue.id, acquired.runs):
+            log.sync(commit)
     return acquired
+
+
+@contextmanager
+def freed_when_interrupted(log: CommitLog, queue_id: bytes, runs: Sequence[Run]) -> Iterator[None]:
+    """Ctrl-C in the block frees the records that it was about to hand out."""
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        with suppress(KmqError):  # else they come again when their lock ends
+            give_back(log, queue_id, runs)
+        raise
+
+
+def give_back(log: CommitLog, queue_id: bytes, runs: Sequence[Run]) -> None:
+    """Free records that no receiver got, as if they had never been handed out."""
+    left = _ATTEMPTS if runs else 0
+    while left:
+        left -= 1
+        queue = log.written_state().queues.by_id(queue_id)
+        held = [] if queue is None else still_held(queue, runs, log.now_us())
+        if queue is None or not held:
+            return
+        with suppress(LeaseExpiredError):  # of one record: the others don't wait for it
+            log.commit([Unit((answer(log, queue, RELEASE, held),))])
+            return
 
 
 def forget_expired(log: CommitLog, queue: Queue, client: str) -> bool:

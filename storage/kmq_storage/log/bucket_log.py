@@ -95,7 +95,7 @@ class BucketLog:
             self.refresh()  # a repair may have written a checkpoint behind the damage
         return self._combining.append(units)
 
-    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
+    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> WrittenCommit:
         """See `CommitLog.commit`; a commit in a bucket is durable whatever `durable` says."""
         try:
             return self.append(units)

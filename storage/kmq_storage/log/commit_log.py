@@ -79,7 +79,7 @@ class CommitLog(Protocol):
         known.
         """
 
-    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
+    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> WrittenCommit:
         """Append one commit and, if asked for, wait until it is durable.
 
         `durable` defaults to the setting that the store was opened with. Where `append` raises

@@ -105,7 +105,7 @@ class LocalLog:
             end.lsn, to_datetime(end.time), entries, chain=end.chain or 0, losses=losses
         )
 
-    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> Commit:
+    def commit(self, units: Sequence[Unit], *, durable: bool | None = None) -> WrittenCommit:
         """See `CommitLog.commit`."""
         try:
             commit = self.append(units)

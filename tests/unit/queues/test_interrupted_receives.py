@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 import kmq_spark as kmq
 
 
-def test_what_a_receive_was_reading_when_it_was_interrupted_is_free_at_once(
-    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
-):
+def _interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def queue(store: kmq.Store) -> kmq.Queue:
+    """A queue with two records."""
     store.create_queue("q")
     with store.producer() as producer:
         for value in (b"a", b"b"):
             producer.send_to_queue("q", value)
+    return store.queue("q")
 
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
 
-    with store.queue("q") as queue, monkeypatch.context() as patch:
-        patch.setattr("kmq_spark.client.queue.deliveries_of", interrupted)
+@pytest.mark.parametrize(
+    ("receive", "reads"),
+    [
+        (lambda queue: queue.receive(2), "deliveries_of"),
+        (lambda queue: queue.receive_arrow(), "slices_of"),
+    ],
+)
+def test_what_a_receive_was_reading_when_it_was_interrupted_is_free_at_once(
+    store: kmq.Store,
+    queue: kmq.Queue,
+    receive: Callable[[kmq.Queue], object],
+    reads: str,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(f"kmq_spark.client.queue.{reads}", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            receive(queue)
+    found = store.queue("q").receive(2)
+    assert [(each.value, each.delivery_count) for each in found] == [(b"a", 1), (b"b", 1)]
+
+
+def test_what_a_receive_had_written_when_it_was_interrupted_is_free_at_once(
+    store: kmq.Store, queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(store.log, "sync", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             queue.receive(2)
     found = store.queue("q").receive(2)
