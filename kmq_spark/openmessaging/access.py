@@ -59,7 +59,8 @@ class StoreUser(BothSpellings):
             self._shared = _shared[path]
             self._shared.users += 1
         self._store, self._host = self._shared.store, self._shared.store.url
-        self._closed = False
+        #: The thread that shuts it down.
+        self._closed_by: int | None = None
         #: What is done at the end, the last entry first.
         self._ending = ExitStack()
         self._ending.callback(self._shared.leave)
@@ -72,10 +73,11 @@ class StoreUser(BothSpellings):
 
     def shutdown(self) -> None:
         """Store what is pending, and end; a second call does nothing."""
-        not_at_end(self._end)
         with _lock:
-            self._closed, ending = True, self._ending.pop_all()
-        ending.close()
+            self._closed_by = self._closed_by or threading.get_ident()
+        if self._closed_by == threading.get_ident():  # after Ctrl-C, it goes on where it was
+            self._ending.close()
+            not_at_end(self._end)
 
     def _end(self) -> None:
         """End with the process, but in a forked child, where positions are the parent's."""
@@ -83,7 +85,7 @@ class StoreUser(BothSpellings):
             self.shutdown()
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closed_by is not None:
             raise ClosedError(f"the {type(self).__name__} was shut down")
 
     def _log_of(self, kind: str, name: str) -> Topic:

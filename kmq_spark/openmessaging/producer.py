@@ -86,7 +86,7 @@ class Producer(StoreUser):
         InvalidRequestError for a message without topic and queue, with both, or too large.
         `properties` exists for other implementations, and is ignored.
         """
-        if self._closed:
+        if self._closed_by is not None:
             self._check_open()
         result = self._put(self._producer, message)
         self._sent.extend(result.future)  # one call: no other thread comes in between

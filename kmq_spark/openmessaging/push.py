@@ -88,17 +88,18 @@ class PushConsumer(StoreUser):
             raise InvalidRequestError(f"queue {queue} has a listener already")
         pull = PullConsumer(self._settings)
         not_at_end(pull._end)  # it ends with its thread
-        try:
-            pull.attach_queue(queue, names)
-        except BaseException:
-            pull.shutdown()
-            raise
         pull.acknowledges = True
         run = threading.Thread(
             target=self._run, args=(pull, queue, found), name=f"kmq-oms-{queue}", daemon=True
         )
-        self._threads[queue] = run
-        run.start()
+        try:
+            pull.attach_queue(queue, names)
+            self._threads[queue] = run
+            run.start()
+        except BaseException:
+            self._threads.pop(queue, None)
+            pull.shutdown()
+            raise
 
     def suspend(self) -> None:
         """Call no listener until `resume`; a call that runs goes on."""

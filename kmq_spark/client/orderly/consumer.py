@@ -71,7 +71,12 @@ class OrderlyConsumer(Resource):
                 )
                 reading.begin(self._topics)
                 self._reading = reading
+            if not self._is_started:  # also after Ctrl-C in between
                 self._thread.start()
+
+    @property
+    def _is_started(self) -> bool:
+        return self._thread.ident is not None
 
     def _check_open(self) -> None:
         if self._closing.is_set():
@@ -91,8 +96,12 @@ class OrderlyConsumer(Resource):
         May be called from any thread. Called by the listener itself, it doesn't wait.
         """
         reading = self._stop()
-        if reading is not None and not reading.is_listener():
+        if reading is None or reading.is_listener():
+            return
+        if self._is_started:
             self._thread.join()
+        else:  # Ctrl-C came first: what the thread would do now is to leave the group
+            self._run()
 
     def _stop(self) -> Reading | None:
         """Have it end, without waiting for that."""
@@ -109,7 +118,7 @@ class OrderlyConsumer(Resource):
         KmqTimeoutError when it still runs after `timeout` seconds.
         """
         seconds = checked_timeout(timeout)
-        if self._reading is None:
+        if not self._is_started:
             raise IllegalStateError(
                 "the consumer was not started: call start(), or use it in a `with` block"
             )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
 from kmq_spark.client.orderly.rules import OrderlyStatus
+from kmq_spark.openmessaging import access
 from kmq_storage.waking import Flag
 from tests.support.interruption import Interruption
 from tests.support.waiting import until
@@ -35,6 +36,10 @@ def _ends(call: Callable[[], object]) -> bool:
     calling.start()
     calling.join(10)
     return not calling.is_alive()
+
+
+def _interrupts(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _interrupted(call: Callable[[], object], at: int) -> bool:
@@ -65,6 +70,53 @@ def test_an_orderly_consumer_whose_close_was_interrupted_ends_with_the_second(sh
         assert not shop.describe_group("g").members, at
         at += 1
     assert at > 3
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_an_orderly_consumer_that_was_interrupted_while_it_started_can_start_or_close(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch, *, goes_on: bool
+):
+    seen: list[object] = []
+
+    def listen(records: list[kmq.Record], _: object) -> OrderlyStatus:
+        seen.extend(records)
+        return OrderlyStatus.SUCCESS
+
+    consumer = shop.orderly_consumer("g", ["t"], listen)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(consumer._thread, "start", _interrupts)
+        consumer.start()
+    if goes_on:
+        consumer.start()
+        until(lambda: len(seen) == 4, 10)
+    consumer.close()
+    assert not shop.describe_group("g").members
+
+
+def test_a_listener_whose_attaching_was_interrupted_can_be_attached_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    settings = oms.KeyValue().put("STORE_PATH", f"memory://{uuid.uuid4().hex}")
+    seen: list[bytes] = []
+    with oms.Producer(settings) as producer, oms.PushConsumer(settings) as consumer:
+        producer.send(producer.create_bytes_message_to_queue("q", b"a"))
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(threading.Thread, "start", _interrupts)
+            consumer.attach_queue("q", lambda *_: None)
+        consumer.attach_queue("q", lambda message, _: seen.append(message.get_body()))
+        until(lambda: seen, 10)
+    assert seen == [b"a"]
+
+
+def test_a_consumer_whose_shutdown_was_interrupted_leaves_its_store_with_the_second(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    consumer = oms.PullConsumer(oms.KeyValue().put("STORE_PATH", f"memory://{uuid.uuid4().hex}"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ExitStack, "close", _interrupts)
+        consumer.shutdown()
+    consumer.shutdown()
+    assert not access._shared
 
 
 def test_a_push_consumer_goes_on_after_an_interrupted_suspend_and_resume():
