@@ -203,7 +203,7 @@ class GroupReceiver:
             left = deadline - clock()
             if found or left <= 0:
                 return found
-            self.log.wait(lsn, min(left, due), stopped)
+            self.log.wait(lsn, min(left, due, limits.CLOCK_RECHECK), stopped)
             if stopped():
                 return []
 

@@ -20,6 +20,7 @@ from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
+from kmq_storage import limits
 from kmq_storage.filters import accepted
 from kmq_storage.format.entries import Entry
 from kmq_storage.groups import committed_offsets, offset_entries
@@ -195,7 +196,8 @@ class PullConsumer(StoreUser):
                 self._shared.settle()  # what this process sent is seen here
                 left = deadline - now()
                 if self._later:
-                    left = min(left, (self._later[0][0] - self._now()) / 1000)
+                    due = (self._later[0][0] - self._now()) / 1000
+                    left = min(left, due, limits.CLOCK_RECHECK)
                 table = self._table(max(left, 0.0))
             self._take(() if table is None else table.to_batches())
             if self._ready or (table is None and now() >= deadline):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from kmq_storage import limits
 from kmq_storage.errors import ConflictError, KmqError, LeaseExpiredError
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.queue_entries import (
@@ -26,8 +27,6 @@ from kmq_storage.log.queue_state import Queue
 from kmq_storage.log.queues import spans_of
 from kmq_storage.log.state import StoreState
 
-#: The longest sleep (seconds); a waiting receiver then looks again.
-_LONG = 3600.0
 #: The most records that an entry can ask for.
 _MOST = 2**32 - 1
 #: How often to try to give back what is left, when some of it is lost meanwhile.
@@ -119,7 +118,7 @@ def wait_for_more(
     """Sleep until a commit after LSN `lsn`, or until a record becomes deliverable by itself."""
     now = log.now_us()
     due = (queue.next_after(now) - now) / 1e6
-    log.wait(lsn, min(seconds, max(due, 0.0) + 1e-4, _LONG), stopped)
+    log.wait(lsn, min(seconds, max(due, 0.0) + 1e-4, limits.CLOCK_RECHECK), stopped)
 
 
 def answer(

@@ -1,12 +1,15 @@
 """Queues where the log's time is ahead of a receiver's clock, since another one's had jumped.
 
 Finds: seconds that count from a clock that is behind, and so are over when they begin, and locks
-that are over for everybody but the receiver that has them.
+that are over for everybody but the receiver that has them. And a receiver that sleeps on when its
+clock was put forward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +18,9 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client import queue_ahead
 from kmq_spark.client.opening import open_store
+from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
+from tests.support.clock import Clock
 
 
 def _jumped(url: Path) -> kmq.Store:
@@ -97,3 +102,35 @@ def test_an_answer_is_late_by_the_logs_time(
     with pytest.raises(kmq.LeaseExpiredError):
         held.ack()
     assert queue.stats().acked == 40
+
+
+_Waits = Callable[[], list[kmq.Delivery] | list[kmq.KeyedDelivery]]
+
+
+def _for_a_delayed_record(store: kmq.Store) -> _Waits:
+    store.create_queue("q")
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"v", delay=600)
+    return lambda: store.queue("q").receive(timeout=60)
+
+
+def _for_a_held_message(store: kmq.Store) -> _Waits:
+    inboxes = store.keyed_queues("k")
+    inboxes.put_batch(["a"], [b"v"])
+    assert inboxes.receive("a", lock_timeout=600)
+    return lambda: inboxes.receive("a", timeout=60)
+
+
+@pytest.mark.parametrize("waits", [_for_a_delayed_record, _for_a_held_message])
+def test_who_waits_for_a_record_gets_it_soon_after_the_clock_was_put_forward(
+    store: kmq.Store,
+    clock: Clock,
+    waits: Callable[[kmq.Store], _Waits],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(limits, "CLOCK_RECHECK", 0.05)
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(waits(store))
+        time.sleep(0.3)  # so that it waits
+        clock.pass_seconds(601)
+        assert [each.value for each in waiting.result(10)] == [b"v"]
