@@ -60,7 +60,7 @@ class KmqDataSource(DataSource):
         options = parse_source_options(self.options)
         if options.table is not None:
             return table_spark_schema(options.table)
-        return columns_of_read(_topics(options), options)
+        return columns_of_read(_checked_topics(options), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
@@ -143,5 +143,17 @@ def _topics(options: SourceOptions) -> list[Topic]:
     from kmq_spark.datasource.opening import open_log
     from kmq_spark.datasource.planning.coverage import cover
 
-    covered = cover(open_log(options.url, read_only=True).refresh(), options)
-    return [topic for _, topic in sorted(covered.topics.items())]
+    return cover(open_log(options.url, read_only=True).refresh(), options).sorted_topics()
+
+
+def _checked_topics(options: SourceOptions) -> list[Topic]:
+    """The topics that a read covers now, after checks of its bounds and of its archive."""
+    from kmq_spark.datasource.opening import open_log
+    from kmq_spark.datasource.planning.coverage import cover
+    from kmq_spark.datasource.planning.history import history_of
+
+    log = open_log(options.url, read_only=True)
+    state = log.refresh()
+    covered = cover(state, options, history_of(log, state, options.archive))
+    covered.check_bounds(options.starting, options.ending, whole=options.fail_on_data_loss)
+    return covered.sorted_topics()

@@ -46,6 +46,10 @@ class Coverage:
         """The ids of the topics: they tell a topic from a later one of the same name."""
         return {name: topic.topic_id for name, topic in self.topics.items()}
 
+    def sorted_topics(self) -> list[Topic]:
+        """The topics, by name."""
+        return [topic for _, topic in sorted(self.topics.items())]
+
     def starts(self) -> dict[str, dict[int, int]]:
         """The first offset that each partition still has."""
         history = self.history
@@ -77,14 +81,21 @@ class Coverage:
         return replace(self, topics=topics)
 
     def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
-        """Return each partition's point; InvalidRequestError unless exactly these are named."""
+        """Return each partition's point; InvalidRequestError unless exactly these are named.
+
+        Offsets of an earlier topic of a name stand for the start of the one that is there.
+        """
         everywhere = bound.instant or _OF_WORD.get(bound.word or "")
         if everywhere is not None:
             return {name: dict.fromkeys(self.partitions[name], everywhere) for name in self.topics}
-        self._check_all_named(bound)
+        self._check_named(bound)
+        foreign = self.foreign(bound)
         return {
-            name: {p: named[p] if p in named else bound.rest[name] for p in self.partitions[name]}
-            for name, named in bound.named.items()
+            name: {
+                p: OFFSET_EARLIEST if name in foreign else _named(bound, name, p)
+                for p in self.partitions[name]
+            }
+            for name in self.topics
         }
 
     def resolve(self, bound: Bound) -> dict[str, dict[int, int]]:
@@ -98,7 +109,7 @@ class Coverage:
             for p, point in points.items():
                 assert isinstance(point, int), "instants are resolved before a read is planned"
                 offsets[name][p] = edges[point][name][p] if point in edges else point
-        return offsets | {name: edges[OFFSET_EARLIEST][name] for name in self.foreign(bound)}
+        return offsets
 
     def foreign(self, bound: Bound) -> dict[str, uuid.UUID]:
         """Return topics for which a bound has offsets of another topic of the name, and its id."""
@@ -121,13 +132,34 @@ class Coverage:
             },
         )
 
-    def _check_all_named(self, bound: Bound) -> None:
-        assigned = {name: sorted(self.partitions[name]) for name in sorted(self.topics)}
+    def check_bounds(self, starting: Bound | None, ending: Bound | None, *, whole: bool) -> None:
+        """InvalidRequestError at `load()` for bounds that can't fit, whatever is read with them.
+
+        A read with an end is a batch, and its bounds must fit. A start alone may be that of a
+        stream, whose checkpoint wins: its topics may have more partitions since it was written,
+        but not fewer as long as the read has to be `whole`.
+        """
+        if ending is not None:
+            self.points(ending)
+            if starting is not None:
+                self.points(starting)
+                _refuse_latest(starting, self)
+        elif starting is not None and whole:
+            self._check_named(starting, others_only=True)
+
+    def _check_named(self, bound: Bound, *, others_only: bool = False) -> None:
+        """Check what a bound names; `others_only`: it may leave out what is read."""
+        if bound.word is not None or bound.instant is not None:
+            return
+        foreign = self.foreign(bound)
+        assigned = {n: sorted(self.partitions[n]) for n in sorted(self.topics.keys() - foreign)}
         specified = {
             name: sorted({*named, *(assigned.get(name, ()) if name in bound.rest else ())})
             for name, named in sorted(bound.named.items())
+            if name not in foreign
         }
-        if specified != assigned:
+        others = any(n not in assigned or {*of} - {*assigned[n]} for n, of in specified.items())
+        if others or (specified != assigned and not others_only):
             raise InvalidRequestError(
                 f"option {bound.option!r} must name every partition that is read and no other "
                 f'("*" stands for the rest; {bound.forms}): '
@@ -272,6 +304,11 @@ def _report_foreign(coverage: Coverage, bound: Bound, losses: Losses) -> None:
             topic=name,
             option=bound.option,
         )
+
+
+def _named(bound: Bound, topic: str, partition: int) -> Point:
+    named = bound.named[topic]
+    return named[partition] if partition in named else bound.rest[topic]
 
 
 def _bound(side: str, word: str) -> Bound:

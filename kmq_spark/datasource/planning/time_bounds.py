@@ -44,7 +44,7 @@ class Times:
             }
             for name, points in coverage.points(bound).items()
         }
-        return Bound(option=bound.option, named=named)
+        return Bound(option=bound.option, named=named, ids=bound.ids)
 
     def _offset(self, option: str, topic: Topic, number: int, point: Point, *, late: bool) -> int:
         if isinstance(point, int):
