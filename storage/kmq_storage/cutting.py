@@ -1,4 +1,4 @@
-"""Cutting sequences into runs of bounded size, and choosing neighbours to merge."""
+"""Cutting sequences into runs of bounded size, and ranges; choosing neighbours to merge."""
 
 from __future__ import annotations
 
@@ -21,6 +21,16 @@ def cut(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[
         size += own
     if run:
         yield run
+
+
+def outside(spans: Iterable[tuple[int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, end) that none of these spans covers, in order."""
+    for low, high in sorted(spans):
+        if start < min(low, end):
+            yield start, min(low, end)
+        start = max(start, high)
+    if start < end:
+        yield start, end
 
 
 def grown(

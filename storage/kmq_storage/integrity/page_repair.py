@@ -10,9 +10,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from kmq_storage import paths
+from kmq_storage.cutting import outside
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.entries import RecordsEntry
@@ -184,12 +184,9 @@ def _missing(span: _Span, found: _Found, rows: Sequence[Row]) -> Iterator[_Span]
     """The offsets of a span that are in none of these rows and in no known gap."""
     known = [(row.base_offset, row.end_offset) for row in rows]
     known += [each for each in found.later.get(span.key, []) if each[0] < span.high]
-    at = span.low
-    for base, end in chain(sorted(known), [(span.high, 0)]):
-        if at < base:
-            for low, high in span.topic.index(span.number).outside_gaps(at, base):
-                yield replace(span, low=low, high=high)
-        at = max(at, end)
+    for part in outside(known, span.low, span.high):
+        for low, high in span.topic.index(span.number).outside_gaps(*part):
+            yield replace(span, low=low, high=high)
 
 
 def _cut_out(state: StoreState, span: _Span) -> str:

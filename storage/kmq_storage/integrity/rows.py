@@ -7,7 +7,7 @@ from functools import partial
 from itertools import groupby
 
 from kmq_storage import paths
-from kmq_storage.cutting import cut
+from kmq_storage.cutting import cut, outside
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.manifest import STAGED, Row
 from kmq_storage.integrity.batches import check_chunk
@@ -15,7 +15,7 @@ from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.integrity.second_looks import found_twice
 from kmq_storage.integrity.segment_files import check_segment
 from kmq_storage.integrity.staged_files import check_staged
-from kmq_storage.log.offset_index import OffsetIndex, outside
+from kmq_storage.log.offset_index import OffsetIndex
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.run_index import RunIndex
 from kmq_storage.log.state import StoreState
@@ -96,8 +96,10 @@ class PartitionCheck:
     def _uncovered(self, start: int, end: int) -> Iterator[Finding]:
         """Offsets without a row that no gap or hole explains."""
         reason = "the manifest names no file for these offsets"
-        for span in outside([*self._index.gaps, *self._index.holes], start, end):
-            yield self._damage(paths.CHECKPOINT_FOLDER, *span, reason)
+        holes = [(hole.start, hole.end) for hole in self._index.holes]
+        for part in self._index.outside_gaps(start, end):
+            for span in outside(holes, *part):
+                yield self._damage(paths.CHECKPOINT_FOLDER, *span, reason)
 
     def _damage(self, file: str, start: int, end: int, reason: str) -> Damage:
         return Damage(file, self._topic.name, self._number, start, end, reason)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from kmq_storage import paths
+from kmq_storage.cutting import outside
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.format.records import is_run
@@ -63,7 +64,8 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
         lost = [each for each in chunks if each not in whole]
         missing = [(each.base_offset, each.end_offset) for each in lost]
     else:
-        missing = _not_covered(segment, whole)
+        kept = ((each.base_offset, each.end_offset) for each in whole)
+        missing = list(outside(kept, segment.base_offset, segment.end_offset))
     start = topic.partition(partition).start  # records below it were trimmed
     return Salvage(whole, [(max(first, start), end) for first, end in missing if end > start])
 
@@ -94,16 +96,6 @@ def _unproven(footer: pa.Buffer, segment: Segment) -> list[Chunk]:
             found.append(chunk)
             position = chunk.end_offset
     return found
-
-
-def _not_covered(segment: Segment, whole: Sequence[Chunk]) -> list[tuple[int, int]]:
-    ranges, position = [], segment.base_offset
-    ends = [(each.base_offset, each.end_offset) for each in whole]
-    for start, end in [*ends, (segment.end_offset, segment.end_offset)]:
-        if position < start:
-            ranges.append((position, start))
-        position = end
-    return ranges
 
 
 def slices_of(

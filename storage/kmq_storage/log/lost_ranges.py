@@ -6,12 +6,13 @@ Offsets that a lost commit may have given out are never given out again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TypeAlias
 
 from kmq_storage import limits
+from kmq_storage.cutting import outside
 from kmq_storage.format.manifest import SEGMENT, Key, Row
 from kmq_storage.log.offset_index import Gap
 from kmq_storage.log.state import StoreState
@@ -109,7 +110,7 @@ class _Known:
         if known and not (row.file in self._complete and self._gives_way(known, begin, end)):
             return False
         spans = [(each.base_offset, each.end_offset) for each in known]
-        return _are_covered(begin, end, sorted([*spans, *self._lost]))
+        return not any(True for _ in outside([*spans, *self._lost], begin, end))
 
     def countable(self, rows: Sequence[Row]) -> list[Row]:
         """The segments (ascending), without runs behind offsets that stay lost.
@@ -135,15 +136,6 @@ class _Known:
         return not (is_cut or is_sealed or known[-1].end_offset > end)
 
 
-def _are_covered(at: int, end: int, spans: Sequence[Span]) -> bool:
-    """Whether ascending spans cover all offsets in [at, end)."""
-    for low, high in spans:
-        if low > at:
-            break
-        at = max(at, high)
-    return at >= end
-
-
 def _apart(rows: Sequence[Row]) -> list[Row]:
     """The rows that overlap no earlier one, sorted by offset."""
     chosen = list[Row]()
@@ -154,15 +146,11 @@ def _apart(rows: Sequence[Row]) -> list[Row]:
     return chosen
 
 
-def _around(gap: Gap, rows: Sequence[Row]) -> Iterator[Gap]:
-    """The parts of a gap that these ascending rows don't cover."""
-    start = gap.start
-    for row in rows:
-        if start < min(row.base_offset, gap.end):
-            yield replace(gap, start=start, end=min(row.base_offset, gap.end))
-        start = max(start, row.end_offset)
-    if start < gap.end:
-        yield replace(gap, start=start)
+def _around(gap: Gap, rows: Sequence[Row]) -> list[Gap]:
+    """The parts of a gap that these rows don't cover."""
+    spans = ((row.base_offset, row.end_offset) for row in rows)
+    left = outside(spans, gap.start, gap.end)
+    return [replace(gap, start=start, end=end) for start, end in left]
 
 
 def lost_ranges(state: StoreState, last: int, unnamed: Unnamed) -> list[CutOut]:

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kmq_storage.cutting import outside
 from kmq_storage.errors import CorruptionError, DataLossError
 from kmq_storage.format.manifest import Key, Page, Row
 from kmq_storage.log.manifest import Manifest
@@ -189,7 +190,7 @@ class OffsetIndex:
     ) -> Iterator[tuple[Page, int, int]]:
         """Index ranges of rows in pages with offsets in [start, end) outside of all gaps."""
         reached = -1
-        for low, high in outside(self.gaps, start, end):
+        for low, high in self.outside_gaps(start, end):
             for page, first, behind in self.manifest.spans(self.key, low, high, since=since):
                 base, row_end = page.bases[first], page.ends[first]
                 first += int(base <= reached or row_end <= low)
@@ -231,9 +232,9 @@ class OffsetIndex:
         met = [gap for gap in self.gaps if gap.start < end and start < gap.end]
         return sorted(met, key=lambda gap: gap.start)
 
-    def outside_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+    def outside_gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, end) outside of gaps, in order."""
-        return list(outside(self.gaps, start, end))
+        return outside(((gap.start, gap.end) for gap in self.gaps), start, end)
 
     def readable_until(self, start: int, end: int) -> int:
         """The start of the first gap or hole in (start, end), or else `end`."""
@@ -312,16 +313,6 @@ def _apart(run: list[Row], borders: Sequence[int]) -> Iterator[list[Row]]:
         return
     for _, rows in groupby(run, lambda row: bisect_right(borders, row.base_offset)):
         yield list(rows)
-
-
-def outside(gaps: Sequence[Gap | Hole], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of [start, end) outside of gaps, in order."""
-    for gap in sorted(gaps, key=lambda gap: gap.start):
-        if start < min(gap.start, end):
-            yield start, min(gap.start, end)
-        start = max(start, gap.end)
-    if start < end:
-        yield start, end
 
 
 def block_of(part: tuple[Page, int, int]) -> Block:
