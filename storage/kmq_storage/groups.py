@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from kmq_storage.errors import CorruptionError, IllegalStateError, NotFoundError
 from kmq_storage.exclusive import has_exclusive_member
@@ -17,6 +18,7 @@ from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
 from kmq_storage.names import check_name
 
 Offsets = Mapping[str, Mapping[int, int]]
+_Fact = TypeVar("_Fact")
 
 #: The most members that an error names.
 _TOLD = 3
@@ -119,34 +121,29 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
     committed = committed_offsets(state, name)
     topics = {topic: state.topic(topic) for topic in committed}
     positions = {
-        topic: {
-            number: part.readable_from(committed[topic].get(number, part.first))
-            for number, part in enumerate(info.parts)
+        name: {
+            n: part.readable_from(committed[name].get(n, part.first))
+            for n, part in enumerate(topic.parts)
         }
-        for topic, info in topics.items()
+        for name, topic in topics.items()
     }
     now = log.environment.now_us()
+
+    def each(fact: Callable[[Topic, int, int], _Fact]) -> dict[str, dict[int, _Fact]]:
+        return {
+            name: {n: fact(topic, n, at) for n, at in positions[name].items()}
+            for name, topic in topics.items()
+        }
+
     return GroupInfo(
         name,
         group.generation,
         members_in(state, log, name),
         committed,
-        {
-            topic: {n: end for n, (_, end) in info.offsets().items()}
-            for topic, info in topics.items()
-        },
-        {
-            topic: {n: topics[topic].partition(n).lag(at) for n, at in positions[topic].items()}
-            for topic in topics
-        },
-        {
-            topic: {n: _size_from(topics[topic], n, at) for n, at in positions[topic].items()}
-            for topic in topics
-        },
-        {
-            topic: {n: _age_of(topics[topic], n, at, now) for n, at in positions[topic].items()}
-            for topic in topics
-        },
+        each(lambda topic, n, _: topic.partition(n).end),
+        each(lambda topic, n, at: topic.partition(n).lag(at)),
+        each(_size_from),
+        each(lambda topic, n, at: _age_of(topic, n, at, now)),
     )
 
 

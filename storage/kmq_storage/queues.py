@@ -21,7 +21,7 @@ from kmq_storage.log.state import StoreState
 from kmq_storage.looking import entering_later
 from kmq_storage.model import QueueInfo, QueueSettings, QueueStats, TopicSettings
 from kmq_storage.names import check_name, queue_log
-from kmq_storage.settings import Rule, checked, durations, waits, whole_numbers, words
+from kmq_storage.settings import Rule, checked, differences, durations, waits, whole_numbers, words
 from kmq_storage.topics import offsets_for_time
 
 _COUNT = whole_numbers(2**31 - 1, optional=True)
@@ -85,9 +85,7 @@ def _make(
 def _warn_of_differences(
     state: StoreState, queue: Queue, topics: Sequence[str], wanted: QueueSettings
 ) -> None:
-    kept, asked = queue.settings.to_json(), wanted.to_json()
-    different = [name for name in kept if kept[name] != asked[name]]
-    listed = [f"{name}={kept[name]} (asked: {asked[name]})" for name in different]
+    listed = differences(queue.settings.to_json(), wanted.to_json())
     missing = sorted(set(topics) - set(topics_of(state, queue)))
     if missing:
         listed.append(f"it is not bound to {', '.join(missing)} (use bind_queue)")

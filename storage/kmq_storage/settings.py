@@ -73,6 +73,12 @@ def checked(kind: str, changes: Mapping[str, Any], rules: Mapping[str, Rule]) ->
     return {name: _checked(kind, name, value, rules) for name, value in changes.items()}
 
 
+def differences(kept: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """The settings that something has and that differ from those asked for, in words."""
+    different = (name for name in kept if kept[name] != asked[name])
+    return [f"{name}={kept[name]} (asked: {asked[name]})" for name in different]
+
+
 def _checked(kind: str, name: str, value: Any, rules: Mapping[str, Rule]) -> Any:
     rule = rules.get(name)
     if rule is None:

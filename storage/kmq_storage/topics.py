@@ -25,7 +25,7 @@ from kmq_storage.log.topic_state import Topic
 from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings, decode_schema
 from kmq_storage.names import check_name
 from kmq_storage.numeric import whole
-from kmq_storage.settings import Rule, checked, durations, whole_numbers, words
+from kmq_storage.settings import Rule, checked, differences, durations, whole_numbers, words
 
 #: Settings derived from others: schema versions from `schema`, and `trims` from retention.
 _FOLLOWING = ("schemas", "trims")
@@ -70,11 +70,10 @@ def create_topic(
 
 def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -> None:
     kept, asked = _compared(topic.partitions, topic.settings), _compared(partitions, wanted)
-    different = [name for name in kept if kept[name] != asked[name]]
-    if different:
-        listed = ", ".join(f"{name}={kept[name]} (asked: {asked[name]})" for name in different)
+    listed = differences(kept, asked)
+    if listed:
         warnings.warn(
-            f"topic {topic.name} exists and keeps its settings: {listed}; "
+            f"topic {topic.name} exists and keeps its settings: {', '.join(listed)}; "
             "use alter_topic or add_partitions",
             KmqWarning,
             stacklevel=4,
