@@ -99,8 +99,7 @@ class Assignment:
 
     def knowing(self, state: StoreState, *, begun: bool = False) -> StoreState:
         """Do the same with a state that was just read; returns the state."""
-        group = state.groups.get(self._group)
-        generation = group.generation if group else 0
+        generation = self._member.generation(state) if self._member else 0
         is_news = state.definitions != self._definitions or generation != self.generation
         if is_news and not self.calls_back:
             try:
@@ -278,8 +277,8 @@ class Assignment:
         When the group changed meanwhile, all are returned: a member that lost any then gets
         FencedError.
         """
-        group = state.groups.get(self._group)
-        if group is None or group.generation != self.generation:
+        group = state.group(self._group)
+        if group.generation != self.generation:
             return self.committable_positions(state)
         known, nothing = group.offsets, dict[int, int]()
         news = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kmq_spark.client.subscription import Partitions, Subscription, TopicPartition
 from kmq_storage.format.entries import GroupOffsetsEntry
-from kmq_storage.format.group_entries import NO_PLAN, GroupPlan
+from kmq_storage.format.group_entries import GroupPlan
 from kmq_storage.format.manifest import Key
 from kmq_storage.group_planning import is_complete
 from kmq_storage.groups import committed_offsets, offset_entries
@@ -36,16 +36,14 @@ class GroupMember:
 
     def generation(self, state: StoreState) -> int:
         """Return a number that changes whenever something of the group may concern its members."""
-        found = state.groups.get(self.group)
-        return found.generation if found else 0
+        return state.group(self.group).generation
 
     def is_in(self, state: StoreState) -> bool:
         """Whether it still has its place in the group."""
         return self.place.is_in(self._plan(state))
 
     def _plan(self, state: StoreState) -> GroupPlan:
-        found = state.groups.get(self.group)
-        return found.plan if found else NO_PLAN
+        return state.group(self.group).plan
 
     def renew(self, state: StoreState) -> bool:
         """Plan anew for partitions that came or went; False when there are none."""

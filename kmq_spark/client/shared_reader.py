@@ -123,7 +123,7 @@ class SharedReader:
     def _seen(self, group: str) -> _Seen:
         state = self._log.written_state()
         topic = single_partition(state, self._topic)
-        known = (state.groups.get(group) if isinstance(group, str) else None) or Group()
+        known = state.group(group) if isinstance(group, str) else Group()
         # Other threads move the state on meanwhile: what is read first must be the older one.
         generation = known.generation
         place = known.offsets.get(topic.id, {}).get(0)

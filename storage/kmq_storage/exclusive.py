@@ -16,7 +16,6 @@ from kmq_storage.format.entries import GroupEntry
 from kmq_storage.log.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.group_state import Group
 from kmq_storage.membership import live_members
 from kmq_storage.names import check_name
 
@@ -57,13 +56,13 @@ class ExclusiveMembership:
         return False
 
     def _has_taken_back(self, member: str) -> bool:
-        known = self._log.refresh().groups.get(self._group)
-        return known is not None and known.member == member and self._lock.take_over()
+        known = self._log.refresh().group(self._group)
+        return known.member == member and self._lock.take_over()
 
     def _join(self, member: str) -> None:
         self._member = member
         while True:
-            known = self._log.written_state().groups.get(self._group) or Group()
+            known = self._log.written_state().group(self._group)
             for other in live_members(self._log, known).values():
                 raise _taken(self._group, f"member {other.name} of {other.client}")
             self.generation = known.generation + 1

@@ -40,7 +40,7 @@ def offset_entries(
 
 def has_live_member(log: CommitLog, group: str) -> bool:
     """Whether the group has a live member."""
-    known = log.refresh().groups.get(group) or Group()
+    known = log.refresh().group(group)
     return has_exclusive_member(log, group) or bool(live_members(log, known))
 
 
@@ -81,7 +81,7 @@ def copy_group(log: CommitLog, source: str, target: str) -> None:
 def delete_group(log: CommitLog, group: str) -> None:
     """Delete a group and its offsets."""
     check_idle(log, group)
-    known = log.state.groups.get(group) or Group()
+    known = log.state.group(group)
     log.commit([Unit((GroupEntry(group, 0, "", "", {}),))])
     discard_locks(log, known.plan.members.values())
 

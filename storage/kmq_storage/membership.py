@@ -85,8 +85,7 @@ class SharedMembership:
 
     def generation(self) -> int:
         """The generation of the group at the last refresh."""
-        group = self._log.state.groups.get(self._group)
-        return group.generation if group else 0
+        return self._log.state.group(self._group).generation
 
     def is_in(self, plan: GroupPlan) -> bool:
         """Whether a plan has this member."""
@@ -182,7 +181,7 @@ class SharedMembership:
         """
         while True:
             state = self._log.written_state()
-            group = state.groups.get(self._group) or Group()
+            group = state.group(self._group)
             before = group.plan
             with translated(self._log.files.url):
                 plan = make(group, topics_of(state))
@@ -223,8 +222,8 @@ class SharedMembership:
 
     def look_around(self) -> None:
         """Remove dead members from the plan."""
-        group = self._log.refresh().groups.get(self._group)
-        if group is None or not self.is_in(group.plan):
+        group = self._log.refresh().group(self._group)
+        if not self.is_in(group.plan):
             return
         now = self._log.environment.monotonic()
         with translated(self._log.files.url):
@@ -241,8 +240,8 @@ class SharedMembership:
 
     def step_back(self) -> None:
         """Leave the plan at once, unless no other member lives to take over."""
-        group = self._log.refresh().groups.get(self._group)
-        if group is None or not self.is_in(group.plan):
+        group = self._log.refresh().group(self._group)
+        if not self.is_in(group.plan):
             return
         others = [each for epoch, each in group.plan.members.items() if epoch != self.epoch]
         with translated(self._log.files.url):

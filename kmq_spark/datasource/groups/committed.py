@@ -64,7 +64,7 @@ class QueryMember:
 
         FencedError when the query has lost its place, even if nothing is to be committed.
         """
-        known = self._log.state.groups.get(self.place.group) or Group()
+        known = self._log.state.group(self.place.group)
         if known.generation > self.place.generation:
             raise _taken_over(self._log, self.place)
         advance_group(self._log, self.place, finished)
@@ -79,11 +79,11 @@ def _join(
 ) -> ExclusiveMembership:
     begun = clock.monotonic()
     while True:
-        known = log.refresh().groups.get(group)
+        known = log.refresh().group(group)
         try:
             return ExclusiveMembership(log, group, query, told=_last_name(known, query) or name)
         except IllegalStateError as taken:
-            own = known is not None and known.member == query
+            own = known.member == query
             patience = _WAIT_FOR_OWN if own else _WAIT_FOR_OTHERS
             if clock.monotonic() - begun >= patience:
                 holder = str(taken.context["holder"])
@@ -91,18 +91,18 @@ def _join(
         clock.sleep(_WAIT_STEP)
 
 
-def _last_name(known: Group | None, query: str) -> str:
+def _last_name(known: Group, query: str) -> str:
     """Return the name of the same query's last run, without its process; "" for other queries."""
-    return known.client.rpartition(", ")[0] if known and known.member == query else ""
+    return known.client.rpartition(", ")[0] if known.member == query else ""
 
 
 def _refusal(state: StoreState, group: str, holder: str, name: str, *, own: bool) -> FencedError:
-    known = state.groups.get(group)
-    if known is not None and known.plan.members:
+    known = state.group(group)
+    if known.plan.members:
         who, since = "consumers", ""
     else:
-        who = known.client if known else "another process"
-        since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known else ""
+        who = known.client or "another process"
+        since = f" since {to_datetime(known.joined):%Y-%m-%d %H:%M:%S} UTC" if known.joined else ""
     return FencedError(
         f"group {group} is in use{since} by {who} ({holder}): {_advice(who, name, own=own)}",
         group=group,
@@ -154,7 +154,7 @@ def advance_group(
 
 
 def _taken_over(log: CommitLog, place: Place) -> FencedError:
-    known = log.refresh().groups.get(place.group) or Group()
+    known = log.refresh().group(place.group)
     return FencedError(
         f"group {place.group} was taken over by {known.client or 'consumers'} (generation "
         f"{known.generation}, this query has {place.generation}): a group is read by one "

@@ -57,7 +57,6 @@ from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.group_state import (
-    Group,
     check_member,
     check_ownership,
     check_plan,
@@ -210,10 +209,10 @@ class _Binding:
                 check_member(self._state.groups.get(entry.group), entry)
             case GroupPlanEntry():
                 self._note(entry, entry.group)
-                check_plan(self._group(entry.group), entry)
+                check_plan(self._state.group(entry.group), entry)
             case GroupReleaseEntry():
                 self._note(entry, entry.group)
-                check_release(self._group(entry.group), entry)
+                check_release(self._state.group(entry.group), entry)
             case SegmentEntry() | TrimEntry() | GapEntry():
                 self._layout(entry)
             case QueueEntry():
@@ -320,7 +319,7 @@ class _Binding:
             )
 
     def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
-        topic, group = self._live_topic(entry.topic_id), self._group(entry.group)
+        topic, group = self._live_topic(entry.topic_id), self._state.group(entry.group)
         check_ownership(group, entry, topic.name)
         below = may_be_below(group, entry)
         for number, offset in entry.offsets:
@@ -390,9 +389,6 @@ class _Binding:
                 lsn=min(last, self._state.lsn),
             )
         self._turns[lane] = self._state.lsn + 1
-
-    def _group(self, name: str) -> Group:
-        return self._state.groups.get(name) or Group()
 
 
 def _fits(entry: SegmentEntry, end: int) -> bool:

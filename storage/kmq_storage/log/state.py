@@ -153,11 +153,9 @@ class StoreState:
             )
         if found is None:
             queue = queue_of_log(str(name))
-            raise (
-                no_queue(queue)
-                if queue
-                else NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
-            )
+            if queue:
+                raise no_queue(queue)
+            raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
         return found
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
@@ -169,10 +167,13 @@ class StoreState:
         self._by_id[topic.id] = topic
         self.topics[topic.name] = topic
 
+    def group(self, name: str) -> Group:
+        """The group of this name; an unknown one is in generation 0, and has nothing."""
+        return self.groups.get(name) or Group()
+
     def group_offsets(self, group: str) -> dict[bytes, dict[int, int]]:
         """The offsets that a group committed, by topic id and partition; empty if unknown."""
-        found = self.groups.get(group)
-        return found.offsets if found else {}
+        return self.group(group).offsets
 
     def batch_version(self, application: str) -> int | None:
         """The newest stored batch of an application."""
