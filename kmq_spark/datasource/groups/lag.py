@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from kmq_spark.datasource.groups.progress import SourceProgress, records_behind, source_of_progress
+from kmq_spark.datasource.groups.progress import Lags, SourceProgress, lags_of, source_of_progress
 from kmq_spark.datasource.offsets import StreamOffset
 from kmq_spark.datasource.opening import open_log
 from kmq_storage.errors import InvalidRequestError, KmqError
@@ -14,7 +14,6 @@ from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state import StoreState
 
 _Seen = TypeVar("_Seen")
-Lags = dict[str, dict[int, int]]
 
 
 class Query(Protocol):
@@ -57,7 +56,7 @@ def sources_of(
 
 def _lag_of(source: SourceProgress) -> Lags:
     ends = looked_at(source, lambda state: ends_of(state, source.covered)) or source.latest
-    return {} if ends is None else records_behind(source.finished, ends)
+    return {} if ends is None else lags_of(source.finished, ends)
 
 
 def looked_at(source: SourceProgress, look: Callable[[StoreState], _Seen]) -> _Seen | None:
@@ -98,7 +97,7 @@ def behind(state: StoreState, source: SourceProgress, now_us: int) -> Behind:
     records = size = 0
     oldest = now_us
     ends = ends_of(state, source.covered)
-    for name, by_partition in records_behind(source.finished, ends).items():
+    for name, by_partition in lags_of(source.finished, ends).items():
         topic = state.topic(name)
         for number, count in by_partition.items():
             part = topic.parts[number]
