@@ -32,6 +32,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
+from kmq_storage.objects.storage_options import option_text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +78,7 @@ def incremental(
     """
     if not isinstance(url, str | os.PathLike):
         raise InvalidRequestError(f"store {url!r} is not a path or URL", option="url")
-    texts = {name: _text(value) for name, value in options.items()}
+    texts = {name: option_text(value) for name, value in options.items()}
     texts = {**as_options(storage_options or {}), **texts}
     return Incremental(checked_session(spark, "read"), os.fspath(url), group, texts)
 
@@ -144,7 +145,7 @@ class Incremental:
         self._tried = True
         _refuse_versions(options)
         move = move_option(self._log().refresh(), self._member.place, self._end)
-        texts = {name: _text(value) for name, value in options.items()}
+        texts = {name: option_text(value) for name, value in options.items()}
         client = {name: n for name, n in self._given.items() if is_storage_option(name.lower())}
         activate(self._spark)
         writer = frame.write.format("kmq").mode("append").options(**client).options(**texts)
@@ -216,8 +217,3 @@ def _bounds(
         losses=losses,
     )
     return starts, StreamOffset(positions=ends, ids=coverage.ids)
-
-
-def _text(value: object) -> str:
-    """Return an option as Spark turns it into text."""
-    return str(value).lower() if isinstance(value, bool) else str(value)

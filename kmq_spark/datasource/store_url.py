@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
+from kmq_storage.objects.storage_options import option_text
+
 _PREFIX = "storage."
 
 
@@ -41,11 +43,8 @@ def with_storage_options(url: str, given: Mapping[str, str]) -> StoreUrl:
 
 
 def as_options(storage_options: Mapping[str, Any]) -> dict[str, str]:
-    """Return a client's options as those of a read or write; truth values as Spark writes them."""
-    return {
-        f"{_PREFIX}{name}": str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in storage_options.items()
-    }
+    """Return a client's options as those of a read or write."""
+    return {f"{_PREFIX}{name}": option_text(value) for name, value in storage_options.items()}
 
 
 def beside(url: str, store: str, storage_options: Mapping[str, Any]) -> str:

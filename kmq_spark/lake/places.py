@@ -11,6 +11,7 @@ from kmq_storage.objects.file_io import sync_file_system
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.obstore_bucket import SCHEMES, client_of
 from kmq_storage.objects.open import open_files
+from kmq_storage.objects.storage_options import option_text
 from kmq_storage.objects.urls import absolute
 
 #: Options that only kmq's own client of a bucket has.
@@ -62,11 +63,7 @@ class ArchivePlace:
     def delta_options(self) -> dict[str, str]:
         """Return the client's options for delta-rs, which has the same names as obstore."""
         given, client = client_of(self._shared_options())
-        return {name: _text(value) for name, value in {**given, **client}.items()}
+        return {name: option_text(value) for name, value in {**given, **client}.items()}
 
     def _shared_options(self) -> dict[str, str]:
         return {n: value for n, value in self.storage_options.items() if n not in _OWN_OPTIONS}
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -54,6 +54,11 @@ def checked_options(options: object) -> dict[str, Any]:
     return dict(options)
 
 
+def option_text(value: object) -> str:
+    """An option's value as text; truth values as Spark and delta-rs write them."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def with_client_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """Options under obstore's names, with those of the HTTP client moved into `client_options`.
 
