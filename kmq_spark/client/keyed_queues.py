@@ -31,17 +31,10 @@ from kmq_spark.client.send_future import SendFuture
 from kmq_spark.errors import ClosedError, InvalidRequestError, NotFoundError
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.reading import QueueReader
+from kmq_storage.log.closed import Closed
 
-
-class _Closed:
-    """Stands in for everything that a closed handle needs."""
-
-    def __getattr__(self, _name: str) -> Any:
-        raise _closed()
-
-
-def _closed() -> ClosedError:
-    return ClosedError("these keyed queues are closed; take them from the store again")
+#: Stands in for everything that a closed handle needs.
+_CLOSED: Any = Closed("these keyed queues are closed; take them from the store again")
 
 
 class KeyedQueues(Resource):
@@ -72,8 +65,7 @@ class KeyedQueues(Resource):
             with suppress(ClosedError):
                 self.flush()
         finally:
-            closed: Any = _Closed()
-            self._shared = self._reader = self.__dict__["_producer"] = closed
+            self._shared = self._reader = self.__dict__["_producer"] = _CLOSED
             with suppress(ClosedError):
                 shared.wake()
 
@@ -81,7 +73,7 @@ class KeyedQueues(Resource):
         self._shared.check_open()
 
     def _is_closed(self) -> bool:
-        return isinstance(self._shared, _Closed)
+        return self._shared is _CLOSED
 
     def put(self, queue: str | bytes, message: bytes | str) -> Future[int]:
         """Append a message to a queue; the future gives its index once it is durable.

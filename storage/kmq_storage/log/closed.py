@@ -14,8 +14,15 @@ from kmq_storage.errors import ClosedError
 class Closed:
     """Replaces the released parts of a handle: any use of them raises ClosedError."""
 
+    def __init__(self, message: str) -> None:
+        self._message = message
+
     def __getattr__(self, name: str) -> Any:
-        raise ClosedError("the store is closed")
+        raise ClosedError(self._message)
+
+
+#: For what belongs to a store. Made before it is needed: a close may be interrupted anywhere.
+CLOSED: Any = Closed("the store is closed")
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from kmq_storage import limits
 from kmq_storage.environment import Environment
@@ -17,7 +16,7 @@ from kmq_storage.format.identity import Identity
 from kmq_storage.log.behind import go_on_behind
 from kmq_storage.log.binding import RefusedError, Unit, bind
 from kmq_storage.log.checkpoint import finds_newer
-from kmq_storage.log.closed import Closed, idle
+from kmq_storage.log.closed import CLOSED, idle
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import check_writable, rewriting_goes_on, translated
@@ -273,7 +272,6 @@ class LocalLog:
         self._closed = True
         self._hint.wake()
         with idle(self._writing), idle(self._reading):
-            gone: Any = Closed()
             self._end.close()
-            self._log = self._hint = self._sync = self._mending = gone
-            self._past = self._end = self._reader = self._visible = gone
+            self._log = self._hint = self._sync = self._mending = CLOSED
+            self._past = self._end = self._reader = self._visible = CLOSED

@@ -15,10 +15,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from kmq_storage.format.frame import chain_of
-from kmq_storage.log.closed import Closed
+from kmq_storage.log.closed import CLOSED
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import (
     broken_end,
@@ -58,8 +57,7 @@ class WrittenEnd:
 
     def close(self) -> None:
         """Drop files, maps and locks, as the traceback of a kept error may keep this object."""
-        gone: Any = Closed()
-        self._log = self._hint = self._append_lock = self._replica = gone
+        self._log = self._hint = self._append_lock = self._replica = CLOSED
 
     @property
     def given_back(self) -> GivenBack:
