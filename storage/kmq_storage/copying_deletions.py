@@ -40,7 +40,7 @@ def drop_deleted(
     since = max([part.start, *lost])
     if topic.settings.cleanup != "compact" or since >= copied:
         return
-    if all(row.rows == row.end_offset - row.base_offset for row in index.rows(copied, part.end)):
+    if all(row.dense for row in index.rows(copied, part.end)):
         return
     reader = ChunkReader(source.files)
     theirs = Replacement(topic, number, tuple(index.rows(since, part.end)), 0, first=since)

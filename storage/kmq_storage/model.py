@@ -205,6 +205,11 @@ class Place:
     #: Bytes of keys, values, headers and properties.
     size: int
 
+    @property
+    def dense(self) -> bool:
+        """Whether every offset has its row."""
+        return self.rows == self.end_offset - self.base_offset
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk(Place):
@@ -212,11 +217,6 @@ class Chunk(Place):
 
     #: Checksums of single columns of a sealed batch (`format.packing`).
     parts: bytes = b""
-
-    @property
-    def dense(self) -> bool:
-        """Whether every offset has its row."""
-        return self.rows == self.end_offset - self.base_offset
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,11 @@ class Row:
         return weight_in_memory(self.size, self.rows)
 
     @property
+    def dense(self) -> bool:
+        """Whether every offset has its record."""
+        return self.rows == self.end_offset - self.base_offset
+
+    @property
     def compacted(self) -> bool:
         """Whether its keys were compacted."""
         return bool(self.columns & COMPACTED)

@@ -75,7 +75,7 @@ def complete(found: dict[Key, list[FoundSegment]]) -> frozenset[bytes]:
         each.row.file
         for segments in found.values()
         for each in segments
-        if each.whole and each.row.rows == each.row.end_offset - each.row.base_offset
+        if each.whole and each.row.dense
     )
 
 
@@ -89,10 +89,9 @@ def _telling(files: Files, topic: Topic, segment: FoundSegment) -> Sequence[Row]
     row = segment.row_of(topic.layout())
     if row is None:
         return ()
-    is_dense = row.rows == row.end_offset - row.base_offset
     if row.in_run:
-        return (row,) if is_dense and segment.whole and not segment.begun else ()
-    return (row,) if is_dense or not _is_cut(files, segment, row) else ()
+        return (row,) if row.dense and segment.whole and not segment.begun else ()
+    return (row,) if row.dense or not _is_cut(files, segment, row) else ()
 
 
 def _is_cut(files: Files, segment: FoundSegment, row: Row) -> bool:

@@ -134,7 +134,7 @@ class RunIndex:
     @property
     def has_gaps(self) -> bool:
         """Whether some of the run's offsets have no record any more."""
-        return self.place.rows != self.place.end_offset - self.place.base_offset
+        return not self.place.dense
 
     @property
     def first_row(self) -> int:
