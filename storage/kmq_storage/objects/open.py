@@ -15,7 +15,7 @@ from kmq_storage.objects.file_systems import check_file_system
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk
 from kmq_storage.objects.storage_options import checked_options
-from kmq_storage.objects.urls import whole_url
+from kmq_storage.objects.urls import scheme_of, whole_url
 
 if TYPE_CHECKING:
     from kmq_storage.objects.bucket_files import BucketFiles
@@ -37,7 +37,9 @@ def open_files(
     if not isinstance(text, str) or not _can_be_named(text):
         raise InvalidRequestError(f"store {text!r} is not a path or URL")
     text, options = whole_url(text), checked_options(storage_options)
-    scheme = urlsplit(text).scheme if "://" in text else ""
+    scheme = scheme_of(text)
+    if scheme and not text.partition("://")[2].strip("/"):
+        raise InvalidRequestError(f"store {text!r} names no place: {scheme}://... and more")
     if scheme not in ("", "file", "memory"):
         return _bucket(text, scheme, options, read_only=read_only)
     if options:
@@ -58,8 +60,6 @@ def _can_be_named(text: str) -> bool:
 
 def _own(text: str, *, read_only: bool) -> Disk:
     parts = urlsplit(text)
-    if not (parts.netloc + parts.path).strip("/"):
-        raise InvalidRequestError(f"store {text!r} names no place: {parts.scheme}://... and more")
     if parts.query or parts.fragment:
         raise InvalidRequestError(
             f"store {without_userinfo(text)!r}: a URL of a store has no query or fragment; write "

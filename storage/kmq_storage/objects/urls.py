@@ -31,7 +31,13 @@ def whole_url(text: str) -> str:
     )
 
 
+def scheme_of(text: str) -> str:
+    """What stands before `://`, also if it is no valid scheme; empty for a path."""
+    scheme, is_url, _ = text.partition("://")
+    return scheme.lower() if is_url and "/" not in scheme else ""
+
+
 def absolute(text: str) -> str:
     """A URL as it is, a path as an absolute one."""
     url = whole_url(text)
-    return url if "://" in url else os.path.abspath(os.path.expanduser(url))
+    return url if scheme_of(url) else os.path.abspath(os.path.expanduser(url))

@@ -35,6 +35,18 @@ def test_a_url_without_its_slashes_is_no_path(
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.parametrize("url", ["my_cloud://bucket/shop", "s3_://shop", "1s3://shop", "é://shop"])
+def test_a_url_of_a_scheme_that_cannot_be_one_is_no_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidRequestError, match="is not one for stores"):
+        kmq.open(url)
+    assert not [*tmp_path.iterdir()]
+    with kmq.open(f"./{url}") as store:
+        assert Path(store.url) == tmp_path / url.replace("//", "/")
+
+
 @pytest.mark.parametrize(
     ("scheme", "module", "better"), [("s3a", "s3fs", "s3"), ("gcs", "gcsfs", "gs")]
 )
@@ -45,6 +57,12 @@ def test_a_scheme_whose_client_is_missing_has_a_name_that_needs_none(
     monkeypatch.delitem(import_module("fsspec.registry")._registry, scheme, False)
     with pytest.raises(InvalidRequestError, match=f"write {better}://"):
         kmq.open(f"{scheme}://bucket/shop")
+
+
+@pytest.mark.parametrize("url", ["s3://", "gs:///", "memory://", "file:///", "other://"])
+def test_a_url_that_ends_behind_its_scheme_names_no_place(url: str):
+    with pytest.raises(InvalidRequestError, match="names no place"):
+        kmq.open(url)
 
 
 def test_the_home_of_nobody_is_no_path():
