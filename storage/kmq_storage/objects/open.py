@@ -85,5 +85,10 @@ def _local(path: Path, *, read_only: bool) -> LocalDisk:
         folder = path.expanduser().absolute()
     except RuntimeError as error:  # `~name` with an unknown user
         raise InvalidRequestError(f"store {str(path)!r} is no path: {error}") from error
+    except FileNotFoundError as error:
+        raise InvalidRequestError(
+            f"store {str(path)!r} is relative to the current folder, which does not exist any "
+            "more; give an absolute path"
+        ) from error
     check_file_system(folder)
     return LocalDisk(folder, read_only=read_only)

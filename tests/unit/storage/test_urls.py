@@ -65,6 +65,18 @@ def test_a_url_that_ends_behind_its_scheme_names_no_place(url: str):
         kmq.open(url)
 
 
+def test_a_relative_path_in_a_folder_that_is_gone_is_refused_and_an_absolute_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(InvalidRequestError, match="give an absolute path"):
+        kmq.open("shop")
+    kmq.open(tmp_path / "shop").close()
+
+
 def test_the_home_of_nobody_is_no_path():
     with pytest.raises(InvalidRequestError, match="is no path"):
         kmq.open("~nobody-of-this-name/shop")
