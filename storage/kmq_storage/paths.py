@@ -53,6 +53,10 @@ LOCK_FOLDER = "locks"
 #: records first, then files that refer to these. They are collected in this order.
 ID_FOLDERS = (STAGED_FOLDER, SEGMENT_FOLDER, PAGE_FOLDER)
 ID_PREFIXES = tuple(f"{folder}/" for folder in ID_FOLDERS)
+#: All folders of a store on a disk; others there are not its own.
+FOLDERS = frozenset(
+    (*ID_FOLDERS, LOG_FOLDER, CHECKPOINT_FOLDER, PIN_FOLDER, CLONE_FOLDER, SLIP_FOLDER, LOCK_FOLDER)
+)
 HINT = "log/hint"
 APPEND_LOCK = "locks/append.lock"
 SYNC_LOCK = "locks/sync.lock"

@@ -276,15 +276,23 @@ class LocalDisk:
 
 
 def _walked(place: str, folder: str) -> Iterator[FoundFile]:
-    """The files below a directory, with paths as in a folder of the store."""
+    """The files below a directory, with paths as in a folder of the store.
+
+    Folders of others that may not be read, as `lost+found` at the root of a disk, are left out.
+    """
     with suppress(FileNotFoundError):
         for entry in sorted(os.scandir(place), key=lambda entry: entry.name):
             path = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir(follow_symlinks=False):
-                yield from _walked(entry.path, path)
+                with nullcontext() if _is_own(path) else suppress(PermissionError):
+                    yield from _walked(entry.path, path)
                 continue
             with suppress(FileNotFoundError):
                 yield _found(path, entry.stat(follow_symlinks=False))
+
+
+def _is_own(folder: str) -> bool:
+    return folder.partition("/")[0] in paths.FOLDERS
 
 
 def _found(path: str, facts: os.stat_result) -> FoundFile:

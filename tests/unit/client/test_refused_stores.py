@@ -160,7 +160,7 @@ def _as_nobody(calls: str, folder: Path) -> str:
                     store.create_topic("t")
                     producer.send("t", b"v").result(10)
                     store.set_group_offsets("g", "earliest", topics=["t"])
-                    store.seal(), store.checkpoint(), store.stats()
+                    store.seal(), store.checkpoint(), store.stats(), store.repair()
         folder = sys.argv[1]
         store = kmq.open(folder) if {"store." in calls} else None
         os.seteuid(65534)
@@ -217,6 +217,18 @@ def test_a_part_that_another_user_made_is_unavailable_and_named(part: str, call:
         said = _as_nobody(f"kmq.open(folder).{call}", shared)
     assert said.startswith("refused: store ")
     assert part in said
+
+
+def test_a_folder_of_somebody_else_keeps_nobody_from_verifying_and_repairing_the_store_beside_it():
+    with tempfile.TemporaryDirectory() as folder:  # not in pytest's own, as above
+        disk = Path(folder, "disk")
+        with kmq.open(disk) as store:
+            store.create_topic("t")
+        for path in (disk, *disk.rglob("*")):
+            os.chown(path, 65534, 65534) if os.getuid() == 0 else None
+        (disk / "lost+found" / "inside").mkdir(mode=0o700, parents=True)
+        (disk / "lost+found").chmod(0o700)
+        assert _as_nobody("assert kmq.open(folder).repair().ok", disk) == "allowed\n"
 
 
 @pytest.mark.parametrize("text", ["", "a\0b", "\ud800"])
