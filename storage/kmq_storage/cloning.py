@@ -25,7 +25,7 @@ from kmq_storage.log.moving import trying_again
 from kmq_storage.log.paging import rows_of
 from kmq_storage.log.reader import ChunkReader
 from kmq_storage.log.state import StoreState
-from kmq_storage.log.store_files import check_no_other_use, check_no_store, no_folder
+from kmq_storage.log.store_files import check_no_other_use, is_missing, no_folder
 from kmq_storage.maintenance.checkpointing import check_undamaged
 from kmq_storage.maintenance.reports import CloneReport
 from kmq_storage.maintenance.seal import plan_seal
@@ -100,8 +100,7 @@ def _begin(target: Disk | BucketFiles, sharing: Sharing) -> None:
 def _check_free(target: Disk | BucketFiles) -> None:
     """InvalidRequestError when there are other files, as leftover folders will be emptied."""
     try:
-        if not target.exists(paths.STORE_FILE) and not target.exists(paths.CLONING_FILE):
-            check_no_store(target)
+        if not target.exists(paths.CLONING_FILE) and is_missing(target):
             check_no_other_use(target, _LEFT_OVER)
     except NotADirectoryError as error:
         raise no_folder(target) from error

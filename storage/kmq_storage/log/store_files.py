@@ -6,7 +6,13 @@ from collections.abc import Iterable
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
-from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundError, UnavailableError
+from kmq_storage.errors import (
+    CorruptionError,
+    InvalidRequestError,
+    KmqError,
+    NotFoundError,
+    UnavailableError,
+)
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
 from kmq_storage.objects.files import Files, FoundFile
 
@@ -28,8 +34,7 @@ def open_identity(
     folder has another use, FormatVersionError when a newer kmq wrote the store.
     """
     try:
-        if not files.exists(paths.STORE_FILE):
-            check_no_store(files)
+        if is_missing(files):
             if not create or files.read_only:
                 raise NotFoundError(f"Store[{files.url}] doesn't exist.", url=files.url)
             check_no_other_use(files)
@@ -53,6 +58,19 @@ def open_identity(
         raise UnavailableError(
             f"store {files.url} can't be opened: {error}", url=files.url
         ) from error
+
+
+def is_missing(files: Files) -> bool:
+    """Whether there is no store; an error when there is one without kmq.json: `_check_no_store`."""
+    if files.exists(paths.STORE_FILE):
+        return False
+    try:
+        _check_no_store(files)
+    except KmqError:
+        if not files.exists(paths.STORE_FILE):
+            raise
+        return False  # another process has made it just now
+    return True
 
 
 def no_folder(files: Files) -> InvalidRequestError:
@@ -93,7 +111,7 @@ def _check_no_clone_began(files: Files) -> None:
         )
 
 
-def check_no_store(files: Files) -> None:
+def _check_no_store(files: Files) -> None:
     """Raise an error when there is a store without kmq.json, or an unfinished clone.
 
     Neither must be overwritten by a new store.

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.objects.local import LocalDisk
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.storage import make_topic, open_log, send, values_of
 
@@ -39,6 +40,28 @@ def test_a_store_without_its_identity_is_not_taken_for_a_new_one(folder: Path):
         kmq.open(folder)
     assert not (folder / "kmq.json").exists()
     assert (folder / LOG).read_bytes() == before
+
+
+@pytest.mark.parametrize("way", ["open", "read", "clone"])
+def test_a_store_that_another_process_makes_meanwhile_is_not_taken_for_one_without_its_identity(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+):
+    place, exists = tmp_path / "place", LocalDisk.exists
+
+    def too_early(disk: LocalDisk, path: str) -> bool:
+        found = exists(disk, path)
+        if path == "kmq.json" and disk.root == place and not found:
+            monkeypatch.setattr(LocalDisk, "exists", exists)
+            with kmq.open(place) as store:
+                store.create_topic("t")
+        return found
+
+    monkeypatch.setattr(LocalDisk, "exists", too_early)
+    if way == "clone":
+        with pytest.raises(kmq.AlreadyExistsError):
+            kmq.clone(folder, place)
+    with kmq.open(place, create=way == "open", read_only=way != "open") as store:
+        assert [topic.name for topic in store.topics()] == ["t"]
 
 
 @pytest.mark.parametrize("call", ["offsets", "read", "describe_topic"])
