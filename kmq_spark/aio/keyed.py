@@ -87,10 +87,10 @@ class KeyedDelivery:
         await self._queues._run(self.delivery.extend, seconds)
 
 
-def _give_back(received: Iterable[keyed_receiving.KeyedDelivery]) -> None:
-    for delivery in received:
-        with suppress(KmqError):  # else it comes again when its lock ends
-            delivery.nack()
+def _give_back(received: Sequence[keyed_receiving.KeyedDelivery]) -> None:
+    if received:
+        with suppress(KmqError):  # else they come again when their lock ends
+            received[0]._receiver.give_back(received)
 
 
 def _put_all(put: Any, *arguments: Any) -> list[int]:

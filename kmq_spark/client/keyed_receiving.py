@@ -24,11 +24,12 @@ from kmq_spark.client.resource import Stopped, stays_here
 from kmq_spark.client.units import records_unit
 from kmq_spark.errors import ConflictError, CorruptionError, InvalidRequestError, LeaseExpiredError
 from kmq_storage import limits
+from kmq_storage.deliveries import when_interrupted
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed.account import Account
 from kmq_storage.keyed.reading import Message, QueueReader
 from kmq_storage.keyed.topic import ensure_keyed_topic
-from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import to_datetime
 from kmq_storage.names import accounts_of, check_name
@@ -222,7 +223,7 @@ class GroupReceiver:
             return [], lsn, account.due(now)
         until = self.log.now_us() + held_for  # reading them took time
         account = account.handed_out((message.offset for message in found), until)
-        self._commit(lsn, {queue: account})
+        commit = self._commit(lsn, {queue: account}, durable=False)
         counts = {each.offset: each.count for each in account.under_way}
         held = [
             KeyedDelivery(
@@ -230,6 +231,9 @@ class GroupReceiver:
             )
             for each in found
         ]
+        if self.log.durable:
+            with when_interrupted(lambda: self.give_back(held)):
+                self.log.sync(commit)
         return held, lsn, 0.0
 
     def _without_gone(self, account: Account, queue: bytes, offsets: Sequence[int]) -> Account:
@@ -262,6 +266,12 @@ class GroupReceiver:
             self._commit(lsn, accounts)
 
         self._turn(answered)
+
+    def give_back(self, deliveries: Sequence[KeyedDelivery]) -> None:
+        """Free messages that no receiver got, as if they had never been handed out."""
+        if self.log.durable:  # what handed them out is visible once it is synced
+            self.log.sync(self.log.written_state().lsn)
+        self._answer(deliveries, lambda account, offset: account.given_back(offset))
 
     def lag(self, queue: bytes) -> int:
         """As `KeyedQueues.lag`."""
@@ -302,7 +312,9 @@ class GroupReceiver:
                 group=self.group,
             ) from None
 
-    def _commit(self, seen: int, accounts: Mapping[bytes, Account]) -> None:
+    def _commit(
+        self, seen: int, accounts: Mapping[bytes, Account], *, durable: bool | None = None
+    ) -> WrittenCommit:
         """Put accounts in place of those which were read up to a commit."""
         topic = self.log.refresh().topic(self.accounts_topic)
         keys = [queue for queue in accounts for _ in range(2)]
@@ -311,7 +323,7 @@ class GroupReceiver:
         unit = records_unit(self.log, topic, rows_of_columns(values, keys, times, {}), 0)
         lanes = {zlib.crc32(queue) % _LANES for queue in accounts}
         turns = (TurnEntry(topic.id, lane, seen) for lane in sorted(lanes))
-        self.log.commit([replace(unit, entries=(*unit.entries, *turns))])
+        return self.log.commit([replace(unit, entries=(*unit.entries, *turns))], durable=durable)
 
     def _turn(self, change: Callable[[StoreState], _Given]) -> _Given:
         """Return what `change` gives once no other process changed the accounts meanwhile."""

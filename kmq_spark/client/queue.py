@@ -151,7 +151,7 @@ class Queue(Resource):
         slices: list[Held] = []
         acquire = partial(self._acquire, plain=True, stopped=stopped)
         while not slices and (some := acquire(max_rows, deadline)):
-            with handing.freed_when_interrupted(self._log, self._id, some[0].runs):
+            with handing.when_interrupted(partial(self._ahead.give_back, some[0].runs)):
                 slices = self._slices(some[0].runs)
         return table_of_slices(self._log, self._id, slices)
 

@@ -69,21 +69,21 @@ def try_acquire(
     acquired = commit.entries[-1]
     assert isinstance(acquired, AcquireEntry), "as it was handed in"
     if log.durable:
-        with freed_when_interrupted(log, queue.id, acquired.runs):
+        with when_interrupted(lambda: give_back(log, queue.id, acquired.runs)):
             log.sync(commit)
     return acquired
 
 
 @contextmanager
-def freed_when_interrupted(log: CommitLog, queue_id: bytes, runs: Sequence[Run]) -> Iterator[None]:
-    """Ctrl-C in the block frees the records that it was about to hand out."""
+def when_interrupted(undo: Callable[[], object]) -> Iterator[None]:
+    """After Ctrl-C in the block, give back what it was about to hand out, as `undo` does."""
     try:
         yield
     except Exception:
         raise
     except BaseException:
-        with suppress(KmqError):  # else they come again when their lock ends
-            give_back(log, queue_id, runs)
+        with suppress(KmqError):  # else it comes again when its lock ends
+            undo()
         raise
 
 

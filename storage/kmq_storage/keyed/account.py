@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 #: The most messages of one queue that may be under way at a time.
@@ -90,11 +90,19 @@ class Account:
 
     def moved(self, offset: int, at: int, *, is_held: bool) -> Account:
         """The account with another time for one message."""
+        return self._changed(offset, lambda each: replace(each, at=at, is_held=is_held))
+
+    def given_back(self, offset: int) -> Account:
+        """The account as if one message had not been delivered this time."""
+        return self._changed(
+            offset, lambda each: replace(each, at=0, count=each.count - 1, is_held=False)
+        )
+
+    def _changed(self, offset: int, changed: Callable[[UnderWay], UnderWay]) -> Account:
         return replace(
             self,
             under_way=tuple(
-                replace(each, at=at, is_held=is_held) if each.offset == offset else each
-                for each in self.under_way
+                changed(each) if each.offset == offset else each for each in self.under_way
             ),
         )
 

@@ -6,6 +6,7 @@ Finds: an answer that is not awaited, a wait that keeps its thread or loses what
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -37,6 +38,22 @@ def test_messages_of_keyed_queues_are_received_and_answered(store_url: str):
                 await cancelled
             await queues.put("a", b"4")
             assert [each.value for each in await queues.receive("a", timeout=60)] == [b"4"]
+
+    asyncio.run(work())
+
+
+def test_what_a_cancelled_receive_took_is_as_if_it_had_not_been_handed_out(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store, store.keyed_queues("inbox") as queues:
+            await queues.put_batch(["a"] * 3, [b"1", b"2", b"3"])
+            cancelled = asyncio.create_task(queues.receive("a", 9))
+            await asyncio.sleep(0)
+            time.sleep(0.3)
+            cancelled.cancel()
+            with suppress(asyncio.CancelledError):
+                await cancelled
+            found = await queues.receive("a", 9, timeout=60)
+            assert [(each.index, each.delivery_count) for each in found] == [(0, 1), (1, 1), (2, 1)]
 
     asyncio.run(work())
 

@@ -54,3 +54,22 @@ def test_what_a_receive_had_written_when_it_was_interrupted_is_free_at_once(
             queue.receive(2)
     found = store.queue("q").receive(2)
     assert [(each.value, each.delivery_count) for each in found] == [(b"a", 1), (b"b", 1)]
+
+
+def test_what_a_receive_of_a_keyed_queue_had_written_when_it_was_interrupted_is_free_at_once(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    inboxes = store.keyed_queues("k")
+    inboxes.put_batch(["a", "a"], [b"1", b"2"])
+    inboxes.receive("a")[0].nack()
+    syncs = iter([_interrupted])
+
+    def sync(lsn: int, then: Callable[[int], None] = store.log.sync) -> None:
+        next(syncs, then)(lsn)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.log, "sync", sync)
+        with pytest.raises(KeyboardInterrupt):
+            inboxes.receive("a", 2)
+    found = inboxes.receive("a", 2)
+    assert [(each.value, each.delivery_count) for each in found] == [(b"1", 2), (b"2", 1)]
