@@ -83,17 +83,24 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
         for commit in log.commits(None)
         for event, facts in record.told(commit)
     ]
-    return [*_before(record, state, told), *told]
+    return [*_before(record, state, part.first, told), *told]
 
 
-def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> Iterator[TraceStep]:
-    """The events that must have happened before the commits that are still in the log."""
+def _before(
+    record: _Record, state: StoreState, first: int, told: Sequence[TraceStep]
+) -> Iterator[TraceStep]:
+    """The events that must have happened before the commits that are still in the log.
+
+    `first`: the first offset that its partition has now.
+    """
     if not any(step.event == "sent" for step in told):
         yield TraceStep(None, None, "sent", {})
     for name, group in sorted(state.groups.items()):
         committed = group.offsets.get(record.topic_id, {}).get(record.partition, 0)
         if committed > record.offset and name not in record.passed:
             yield TraceStep(None, None, "passed", {"group": name, "committed": committed})
+    if first > record.offset and not any(step.event == "trimmed" for step in told):
+        yield TraceStep(None, None, "trimmed", {"start": first})
 
 
 class _Record:

@@ -199,6 +199,20 @@ def test_what_is_no_longer_in_the_log_is_told_without_its_commit(store: kmq.Stor
     assert told == [("sent", True, True), ("passed", True, True), ("passed", False, False)]
 
 
+def test_that_a_record_was_trimmed_is_told_also_in_a_clone_which_has_no_commit_of_it(
+    tmp_path: Path,
+):
+    with kmq.open(tmp_path / "store") as store, store.producer() as producer:
+        store.create_topic("t")
+        producer.send_batch("t", [b"1", b"2"]).result()
+        store.trim("t", {0: 1})
+    kmq.clone(tmp_path / "store", tmp_path / "clone")
+    with kmq.open(tmp_path / "clone") as clone:
+        told = [(step.event, step.lsn, dict(step.facts)) for step in clone.trace("t", 0, 0)]
+        assert told == [("sent", None, {}), ("trimmed", None, {"start": 1})]
+        assert _events(clone, 1) == ["sent"]
+
+
 @pytest.mark.parametrize("offset", [-1, 10])
 def test_an_offset_that_nobody_has_yet_is_refused(store: kmq.Store, offset: int):
     with pytest.raises(OffsetOutOfRangeError, match=f"t-0: offset {offset}"):
