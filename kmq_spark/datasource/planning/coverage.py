@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kmq_spark.datasource.offsets import OWN_KEY, Positions
@@ -40,6 +40,8 @@ class Coverage:
     partitions: Mapping[str, Sequence[int]]
     #: The archive, which holds what is older than the log.
     history: History | None = None
+    #: Topics that are named and don't exist, where the read goes on without them.
+    missing: Collection[str] = ()
 
     @property
     def ids(self) -> dict[str, uuid.UUID]:
@@ -156,7 +158,7 @@ class Coverage:
         specified = {
             name: sorted({*named, *(assigned.get(name, ()) if name in bound.rest else ())})
             for name, named in sorted(bound.named.items())
-            if name not in foreign
+            if name not in foreign and name not in self.missing
         }
         others = any(n not in assigned or {*of} - {*assigned[n]} for n, of in specified.items())
         if others or (specified != assigned and not others_only):
@@ -171,11 +173,11 @@ class Coverage:
 def cover(state: StoreState, options: SourceOptions, history: History | None = None) -> Coverage:
     """Return what the options cover now; NotFoundError for a named topic that doesn't exist."""
     subscription = options.subscription
-    for name in subscription.topics:
+    missing = [name for name in subscription.topics if state.find_topic(name) is None]
+    for name in missing:
         if options.fail_on_data_loss:
             _check_there(state, subscription, name)
-        elif state.find_topic(name) is None:
-            warn_once(f"Topic[{name}] doesn't exist (failOnDataLoss=false: read without it)")
+        warn_once(f"Topic[{name}] doesn't exist (failOnDataLoss=false: read without it)")
     topics = {
         name: state.topic(name)
         for name in subscription.matches(t.name for t in state.user_topics())
@@ -183,7 +185,7 @@ def cover(state: StoreState, options: SourceOptions, history: History | None = N
     partitions = {
         name: subscription.partitions_of(name, topic.partitions) for name, topic in topics.items()
     }
-    return Coverage(topics, partitions, history)
+    return Coverage(topics, partitions, history, missing)
 
 
 def _check_there(state: StoreState, subscription: Subscription, name: str) -> None:

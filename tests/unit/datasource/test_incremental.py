@@ -72,6 +72,15 @@ def test_a_topic_that_was_made_again_after_the_job_began_is_no_part_of_it(shop: 
     assert shop.values("copies") == shop.values("orders")
 
 
+def test_a_topic_that_was_deleted_after_the_job_began_is_no_part_of_it(shop: Shop) -> None:
+    shop.create("returns")
+    shop.send("returns", count=2)
+    with incremental(SPARK, shop.url, "g", subscribe="orders,returns", failOnDataLoss=False) as new:
+        shop.delete("returns")
+        new.write(new.df, topic="copies")
+    assert (shop.values("copies"), shop.committed("g", "orders")) == (shop.values("orders"), {0: 3})
+
+
 def test_a_write_that_failed_leaves_the_group_though_the_job_goes_on(shop: Shop) -> None:
     with _job(shop) as new, suppress(NotFoundError):
         new.write(new.df, topic="nowhere")

@@ -10,7 +10,7 @@ from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_storage.errors import DataLossError, InvalidRequestError, NotFoundError
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import Stream, batch_reader
+from tests.unit.datasource.engine import Stream, batch_reader, stream_reader
 
 
 def _load(shop: Shop, **options: str) -> None:
@@ -82,6 +82,18 @@ def test_offsets_of_a_topic_that_was_made_again_with_other_partitions_are_those_
         batch_reader(given).partitions()
     assert _places(batch_reader(given | {"failOnDataLoss": "false"})) == sent
     assert "made again" in caplog.text
+
+
+@pytest.mark.parametrize("names", ['"gone":{"0":1},', '"gone":{"*":5},', ""])
+def test_a_bound_may_name_a_topic_that_the_read_goes_on_without(shop: Shop, names: str) -> None:
+    sent = shop.send("orders", 0, 4)
+    bound = "{" + names + '"orders":{"0":1,"*":0}}'
+    given = {"path": shop.url, "subscribe": "orders,gone", "failOnDataLoss": "false"}
+    starting = given | {"startingOffsets": bound}
+    for each in (starting, starting | {"endingOffsets": bound.replace(":0", ":-1")}):
+        _load(shop, **each)
+    assert _places(batch_reader(starting)) == [place[1:] for place in sent[1:]]
+    assert stream_reader(starting).latestOffset()["orders"] == {"0": 4, "1": 0, "2": 0}
 
 
 def _places(reader: KmqBatchReader) -> list[tuple[int, int]]:
