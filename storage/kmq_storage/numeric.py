@@ -7,12 +7,14 @@ from numbers import Real
 from operator import index
 from typing import Any
 
+import numpy as np
+
 
 def whole(value: Any) -> int | None:
     """A whole number, also one of numpy, as int; None for other values, also for True and False."""
     if type(value) is int:
         return value
-    if isinstance(value, bool):
+    if isinstance(value, bool | np.bool_):  # an older numpy takes its own for a number
         return None
     try:
         return index(value)
