@@ -11,8 +11,9 @@ import threading
 from collections import deque
 from queue import SimpleQueue
 
-from kmq_spark.client.committer import Committer, Written
+from kmq_spark.client.committer import Committer
 from kmq_spark.client.pending import Pending
+from kmq_spark.client.written import Written
 from kmq_storage.waking import Bell
 
 _LOGGER = logging.getLogger(__name__)

@@ -9,18 +9,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby
 
 from kmq_spark.client.arrow_work import ArrowWork
 from kmq_spark.client.gathered import Gathered
-from kmq_spark.client.joining import joined, leave_out
+from kmq_spark.client.joining import leave_out
 from kmq_spark.client.routing import Router
 from kmq_spark.client.sends import ArrowSend, Sends
 from kmq_spark.client.stored_times import stored_times
 from kmq_spark.client.work import TRY_AGAIN, Means, Work
 from kmq_spark.client.works import work_of, work_of_many
+from kmq_spark.client.written import Written, own_part
 from kmq_spark.errors import (
     CommitOutcomeUnknownError,
     CorruptionError,
@@ -32,7 +32,7 @@ from kmq_spark.errors import (
 from kmq_storage.cutting import cut
 from kmq_storage.deliveries import forget_expired
 from kmq_storage.environment import this_process
-from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry
+from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
@@ -44,51 +44,6 @@ from kmq_storage.waking import can_be_interrupted
 _LOGGER = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
-
-
-@dataclass(slots=True)
-class Written:
-    """Sends and the commit that holds those of them that could be stored."""
-
-    sends: Sequence[Sends]
-    units: dict[Work, Unit]
-    sequence: int
-    #: The works of a transaction, each with the rows that are stored already.
-    works: Sequence[Work] = ()
-    #: What a transaction commits beside its sends; it goes into one unit with them.
-    beside: Unit | None = None
-    #: None when nothing was left to store.
-    commit: WrittenCommit | None = None
-    #: Whether the commit was stored and collected since: the places are unknown.
-    collected: bool = False
-    #: The LSN by which everything is stored that was found stored already.
-    lsn: int = 0
-
-    def to_append(self) -> list[Unit]:
-        """What is accepted or refused, each for itself."""
-        units = list(self.units.values())
-        return units if self.beside is None else [joined([*units, self.beside])]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is to be stored."""
-        return not any(unit.entries for unit in self.to_append())
-
-    def fail(self, error: KmqError) -> None:
-        """None of the sends is stored."""
-        self.commit = None
-        for send in self.sends:
-            send.failure = send.failure or error
-
-    def finish(self) -> None:
-        """Tell every send its places, and wake waiting callers."""
-        if self.collected:
-            for work in self.units:
-                work.committed({})
-        else:
-            _tell_places(self.units, () if self.commit is None else self.commit.entries)
-        for send in self.sends:
-            send.finish()
 
 
 class Committer:
@@ -366,25 +321,3 @@ def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:
 
 def _inline_bytes(unit: Unit) -> int:
     return sum(body.size for body in unit.bodies)
-
-
-def own_part(commit: WrittenCommit, last: ProducerEntry) -> WrittenCommit:
-    """Return a producer's part of a shared commit: its sequence entry follows its records."""
-    end = commit.entries.index(last) + 1
-    others = (n for n in range(end - 1) if isinstance(commit.entries[n], ProducerEntry))
-    return replace(commit, entries=commit.entries[max(others, default=-1) + 1 : end])
-
-
-def _tell_places(units: Mapping[Work, Unit], committed: Sequence[Entry]) -> None:
-    """Hand each work the first offset it got per partition.
-
-    The entries of a commit stand in the order of its units, and the rows that one unit has
-    for a partition are contiguous.
-    """
-    entries = iter(entry for entry in committed if isinstance(entry, RecordsEntry))
-    for work, unit in units.items():
-        first_offsets: dict[int, int] = {}
-        count = sum(isinstance(entry, RecordsEntry) for entry in unit.entries)
-        for entry in islice(entries, count):
-            first_offsets.setdefault(entry.partition, entry.base_offset)
-        work.committed(first_offsets, committed)

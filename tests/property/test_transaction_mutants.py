@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kmq_spark.client import committer, transaction
+from kmq_spark.client import transaction, written
 from kmq_spark.client.gathered import Gathered
 from kmq_spark.client.pending import Pending
 from kmq_storage.log import binding
@@ -49,12 +49,12 @@ def lets_batches_pass(patch: pytest.MonkeyPatch) -> None:
 
 def stages_what_is_last_first(patch: pytest.MonkeyPatch) -> None:
     """Files stand behind what stayed in memory."""
-    original = committer.joined
+    original = written.joined
 
     def joined(units: Any) -> Any:
         return original(sorted(units, key=lambda unit: not unit.bodies))
 
-    patch.setattr(committer, "joined", joined)
+    patch.setattr(written, "joined", joined)
 
 
 def fences_nobody(patch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from kmq_spark.client.committer import own_part
+from kmq_spark.client.written import own_part
 from kmq_storage import limits
 from kmq_storage.errors import FencedError, NotFoundError, UnavailableError
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry, ProducerEntry, RecordsEntry
