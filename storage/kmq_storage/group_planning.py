@@ -148,7 +148,7 @@ def _renamed(placement: Placement, former: int | None, epoch: int) -> dict[Key, 
 
 
 def _check(others: Iterable[PlannedMember], member: PlannedMember) -> None:
-    mine = {(t, n) for t, numbers in (member.interest.chosen or {}).items() for n in numbers}
+    mine = _asked(member)
     for other in others:
         if other.assignor != member.assignor:
             raise IllegalStateError(
@@ -156,11 +156,16 @@ def _check(others: Iterable[PlannedMember], member: PlannedMember) -> None:
                 f"{member.assignor!r} can't join them",
                 assignor=other.assignor,
             )
-        theirs = {(t, n) for t, numbers in (other.interest.chosen or {}).items() for n in numbers}
-        for topic, number in sorted(mine & theirs):
+        for topic, number in sorted(mine & _asked(other)):
             raise IllegalStateError(
                 f"{topic}-{number} was chosen by another member of this group ({other.client}); "
                 "two can't read it",
                 topic=topic,
                 partition=number,
             )
+
+
+def _asked(member: PlannedMember) -> set[Spot]:
+    """The partitions that a member chose by hand, whether they exist or not."""
+    chosen = member.interest.chosen or {}
+    return {(topic, number) for topic, numbers in chosen.items() for number in numbers}

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from kmq_storage.format.frame import part_of
 from kmq_storage.objects.bucket import Bucket, Fetched
 from kmq_storage.objects.cache_folder import CacheFolder, Part
 
@@ -74,7 +75,7 @@ class ReadCache:
     def part(self, name: str, start: int, length: int) -> pa.Buffer:
         """Some bytes of an object; fewer at its end."""
         part = _part_with(name, start, length)
-        return _cut(self._part(part).data, start - part[1], length)
+        return part_of(self._part(part).data, start - part[1], length)
 
     def _part(self, part: Part) -> Fetched:
         with self._lock:
@@ -120,9 +121,11 @@ class ReadCache:
     def _forget_one(self) -> None:
         """Drop the part used longest ago, but an unused one that was fetched ahead only at last."""
         oldest = next((part for part in self._parts if part not in self._waiting), None)
-        oldest = oldest or next(iter(self._parts))
-        self._wait_no_more(oldest)
-        self.held_bytes -= self._parts.pop(oldest).data.size
+        self._drop(oldest or next(iter(self._parts)))
+
+    def _drop(self, part: Part) -> None:
+        self._wait_no_more(part)
+        self.held_bytes -= self._parts.pop(part).data.size
 
     def _wait(self, part: Part, length: int) -> None:
         known = self._waiting.get(part)
@@ -145,8 +148,7 @@ class ReadCache:
         with self._lock:
             self._doubted.add(name)
             for part in [each for each in self._parts if each[0] == name]:
-                self._wait_no_more(part)
-                self.held_bytes -= self._parts.pop(part).data.size
+                self._drop(part)
 
     def fetch_ahead(self, name: str, start: int, length: int) -> None:
         """Begin to fetch bytes that will be used soon, if there is room to keep them until then."""
@@ -233,8 +235,3 @@ def _part_with(name: str, start: int, length: int) -> Part:
     if start + length <= HEAD_BYTES:
         return name, 0, HEAD_BYTES
     return name, start, length
-
-
-def _cut(data: pa.Buffer, start: int, length: int) -> pa.Buffer:
-    start = min(start, data.size)
-    return data.slice(start, min(length, data.size - start))
