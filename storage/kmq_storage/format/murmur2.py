@@ -11,19 +11,25 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.arrays import Mask, Numbers
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.binary_columns import row_bounds, row_bytes
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 Hashes: TypeAlias = "npt.NDArray[np.uint32]"
+#: A slice for all rows, which avoids a copy.
+_Rows: TypeAlias = "npt.NDArray[np.intp] | slice"
 
 _MULTIPLIER, _MASK = 0x5BD1E995, 0xFFFFFFFF
 _M = np.uint32(_MULTIPLIER)
 _SEED = np.uint32(0x9747B28C)
 _R = np.uint32(24)
 _WORD = struct.Struct("<I")
+#: So few long keys are hashed faster one after the other than a word of each at a time.
+_FEW = 32
+#: The bytes of a long key that are looked at together; they bound the memory.
+_PIECE = 1 << 18
 
 
 def murmur2(keys: pa.BinaryArray) -> Hashes:
@@ -31,7 +37,7 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
     bounds, data = row_bounds(keys), row_bytes(keys)
     lengths = np.diff(bounds)
     with np.errstate(over="ignore"):
-        if len(keys) and (lengths == lengths[0]).all():
+        if len(keys) > _FEW and (lengths == lengths[0]).all():
             hashes = _of_one_length(data, len(keys), int(lengths[0]))
         else:
             starts = bounds[:-1].astype(np.int64) - bounds[:1]
@@ -70,11 +76,33 @@ def _of_one_length(data: npt.NDArray[np.uint8], count: int, length: int) -> Hash
 def _of_any_length(
     data: npt.NDArray[np.uint8], starts: Numbers, lengths: npt.NDArray[np.int32]
 ) -> Hashes:
+    """The hashes before the final mixing: of all keys word by word, then of the few longest ones.
+
+    A long key among short ones would otherwise cost a look at all keys for each of its words.
+    """
     hashes = _SEED ^ lengths.astype(np.uint32)
-    for word in range(int(lengths.max(initial=0)) // 4):
-        rows = _having(lengths >= 4 * (word + 1))
-        hashes[rows] = _mixed(hashes[rows], _words(data, starts[rows] + 4 * word))
+    rows: _Rows = slice(None)
+    whole, at = lengths & ~3, 0
+    while len(left := whole[rows]) > _FEW:
+        if not (longer := left > at).all():
+            rows = np.flatnonzero(longer) if isinstance(rows, slice) else rows[longer]
+            continue
+        hashes[rows] = _mixed(hashes[rows], _words(data, starts[rows] + at))
+        at += 4
+    for row in np.arange(len(lengths))[rows].tolist():
+        begin = int(starts[row])
+        hashes[row] = _of_words(int(hashes[row]), data[begin + at : begin + int(whole[row])])
     return _with_tails(hashes, data, starts, lengths)
+
+
+def _of_words(hashed: int, data: npt.NDArray[np.uint8]) -> int:
+    """The hash of one key after these words of it."""
+    for at in range(0, len(data), _PIECE):
+        words = data[at : at + _PIECE].view("<u4") * _M
+        words ^= words >> _R
+        for word in (words * _M).tolist():
+            hashed = (hashed * _MULTIPLIER & _MASK) ^ word
+    return hashed
 
 
 def murmur2_of(key: bytes) -> int:
@@ -88,11 +116,6 @@ def murmur2_of(key: bytes) -> int:
         hashed = (hashed ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _MASK
     hashed = (hashed ^ hashed >> 13) * _MULTIPLIER & _MASK
     return hashed ^ hashed >> 15
-
-
-def _having(mask: Mask) -> npt.NDArray[np.intp] | slice:
-    """The rows that a mask selects; if it selects all, a slice, which avoids a copy."""
-    return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
 def _words(data: npt.NDArray[np.uint8], starts: Numbers) -> Hashes:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import kmq_spark as kmq
 from kmq_spark.client import routing
 from kmq_spark.client.routing import partitions_by_key
+from kmq_storage.format import murmur2 as hashing
 from kmq_storage.format.murmur2 import murmur2
 from tests.unit.client.stored import records
 
@@ -63,7 +64,7 @@ def test_murmur2_gives_kafkas_own_test_vectors(key: bytes, expected: int):
     assert _slow_murmur2(key) == expected & 0xFFFFFFFF
 
 
-@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(0, 5))
+@given(st.lists(st.binary(max_size=40), max_size=80), st.integers(0, 5))
 def test_murmur2_of_a_column_is_the_slow_one_of_every_key(keys: list[bytes], skipped: int):
     column = pa.array(keys, pa.binary()).slice(min(skipped, len(keys)))
     assert murmur2(column).tolist() == [_slow_murmur2(key) for key in column.to_pylist()]
@@ -73,6 +74,22 @@ def test_murmur2_of_a_column_is_the_slow_one_of_every_key(keys: list[bytes], ski
 def test_murmur2_of_keys_of_one_length_is_the_slow_one(keys: list[bytes]):
     column = pa.array(keys, pa.binary())
     assert murmur2(column).tolist() == [_slow_murmur2(key) for key in keys]
+
+
+def test_a_long_key_among_many_short_ones_costs_no_look_at_all_keys_for_each_of_its_words(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    looks, mixed = [0], hashing._mixed
+
+    def counted(*arguments: Any) -> Any:
+        looks[0] += 1
+        return mixed(*arguments)
+
+    monkeypatch.setattr(hashing, "_mixed", counted)
+    keys = [b"key %d" % number for number in range(1000)]
+    keys[500:500] = [bytes(range(256)) * 2100 + b"end", b"x" * 70_001]  # of more than one piece
+    assert murmur2(pa.array(keys, pa.binary())).tolist() == [_slow_murmur2(key) for key in keys]
+    assert looks[0] <= 2
 
 
 @given(st.lists(st.binary(max_size=12), min_size=1), st.integers(1, 1000))
