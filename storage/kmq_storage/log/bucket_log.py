@@ -139,7 +139,7 @@ class BucketLog:
 
     def now_us(self) -> int:
         """See `CommitLog.now_us`."""
-        return self._follower.state.not_before(self.environment.now_us())
+        return self._follower.time.now_us(self._follower.state.time)
 
     def refresh(self) -> StoreState:
         """See `CommitLog.refresh`; the state has every commit up to the time of the call."""

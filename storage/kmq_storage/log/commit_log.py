@@ -116,7 +116,10 @@ class CommitLog(Protocol):
         """The state as of the last refresh."""
 
     def now_us(self) -> int:
-        """The log's time (UTC us): this clock's, but never before the last commit of `state`."""
+        """The log's time (UTC us): this clock's, but never before the last commit of `state`.
+
+        Where that is ahead of this clock, time goes on all the same (`log_time`).
+        """
 
     def wait(
         self,

@@ -22,6 +22,7 @@ from kmq_storage.log.collected import Moment, collected_lsn, is_recent
 from kmq_storage.log.commit_objects import CommitObject, CommitObjects, follows
 from kmq_storage.log.contention import Tail, Writers
 from kmq_storage.log.cursor import Cursor
+from kmq_storage.log.log_time import LogTime
 from kmq_storage.log.manifest import Manifest
 from kmq_storage.log.state import StoreState
 from kmq_storage.model import LogDamage
@@ -47,6 +48,7 @@ class Follower:
         self._files = files
         self._objects = objects
         self._environment = environment
+        self.time = LogTime(environment)
         #: Held while state and cursor change.
         self.changing = threading.RLock()
         #: Threads that wait for the next commit.

@@ -26,6 +26,7 @@ from kmq_storage.log.hint import open_hint
 from kmq_storage.log.journal import Journal
 from kmq_storage.log.locking import AppendLock, SyncLock
 from kmq_storage.log.log_on_disk import LogOnDisk
+from kmq_storage.log.log_time import LogTime
 from kmq_storage.log.lost_ranges import Behind, Unnamed
 from kmq_storage.log.mending import Mending
 from kmq_storage.log.past_commits import PastCommits
@@ -76,7 +77,9 @@ class LocalLog:
         journal = Journal(files, identity, self._hint)
         self._mending = mending = Mending(files, journal, self._hint, append_lock, sync_lock)
         self._sync = GroupSync(journal, self._hint, sync_lock, mending, self.environment)
-        self._log = log = LogOnDisk(files, identity, self._hint, mending, self.environment)
+        self._log = log = LogOnDisk(
+            files, identity, self._hint, mending, self.environment, LogTime(self.environment)
+        )
         self._past = PastCommits(log)
         self._end = WrittenEnd(log, append_lock)
         self._reader = VisibleReplica(log, self._sync, durable=self.durable)
@@ -181,7 +184,7 @@ class LocalLog:
 
     def now_us(self) -> int:
         """See `CommitLog.now_us`."""
-        return self._visible.not_before(self.environment.now_us())
+        return self._log.time.now_us(self._visible.time)
 
     def _show_written(self) -> None:
         with self._writing:

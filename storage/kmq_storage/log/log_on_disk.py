@@ -8,6 +8,7 @@ from kmq_storage.environment import Environment
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.hint import Hint
 from kmq_storage.log.journal import Journal
+from kmq_storage.log.log_time import LogTime
 from kmq_storage.log.mending import Mending
 from kmq_storage.log.replica import Replica
 from kmq_storage.objects.disk import Disk
@@ -22,6 +23,7 @@ class LogOnDisk:
     hint: Hint
     mending: Mending
     environment: Environment
+    time: LogTime
 
     def new_journal(self) -> Journal:
         """The files of the log, opened separately for one reader."""

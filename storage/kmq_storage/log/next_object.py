@@ -108,7 +108,8 @@ class NextObject:
             assert after.lsn == self._follower.state.lsn, "what a commit follows is its state"
             entries = bind(self._follower.state, units)
         nonce = self._environment.new_uuid().bytes[:8] + self._tag
-        stamp = Stamp(after.next_time(self._environment.now_us()), nonce, after.lsn)
+        time = after.next_time(self._follower.time.now_us(after.time))
+        stamp = Stamp(time, nonce, after.lsn)
         commit = NewCommit(after, stamp, framed(entries, bodies))
         if commit.length > limits.COMMIT_OBJECT_BYTES_MAX:
             raise InvalidRequestError(

@@ -198,7 +198,7 @@ class WrittenEnd:
         if not synced:  # noted first, as this process may die before it shows the frame
             self._hint.note_staged_unsynced(after.lsn + 1)
         stamp = Stamp(
-            after.next_time(self._log.environment.now_us()),
+            after.next_time(self._log.time.now_us(after.time)),
             self._log.environment.new_uuid().bytes,
             min(self._hint.synced or 0, after.lsn),
         )

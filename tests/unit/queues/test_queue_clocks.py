@@ -2,7 +2,7 @@
 
 Finds: seconds that count from a clock that is behind, and so are over when they begin, and locks
 that are over for everybody but the receiver that has them. And a receiver that sleeps on when its
-clock was put forward.
+clock was put forward, and time that stands still until it has caught up.
 """
 
 from __future__ import annotations
@@ -102,6 +102,19 @@ def test_an_answer_is_late_by_the_logs_time(
     with pytest.raises(kmq.LeaseExpiredError):
         held.ack()
     assert queue.stats().acked == 40
+
+
+def test_locks_end_and_delays_are_over_long_before_the_clocks_have_caught_up(tmp_path: Path):
+    far = replace(SYSTEM, now_ns=lambda: SYSTEM.now_ns() + 70 * 365 * 86_400 * 10**9)
+    with open_store(tmp_path / "store", durability="os", environment=far) as jumped:
+        jumped.create_queue("q", lock_timeout=0.2, backoff=(0.1,))
+    with kmq.open(tmp_path / "store", durability="os") as store, store.producer() as producer:
+        queue = store.queue("q")
+        for value, delay in ((b"held", None), (b"failed", None), (b"delayed", 0.1)):
+            producer.send_to_queue("q", value, delay=delay).result()
+        queue.receive(2)[1].nack()
+        found = [queue.receive(timeout=10) for _ in range(3)]
+    assert {each.value for some in found for each in some} == {b"held", b"failed", b"delayed"}
 
 
 _Waits = Callable[[], list[kmq.Delivery] | list[kmq.KeyedDelivery]]
