@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,7 +12,7 @@ from kmq_spark.client.store import Store
 from kmq_spark.datasource.columns.typed_schema import typed_spark_schema
 from kmq_spark.datasource.store_url import storage_options
 from kmq_spark.lake.columns import check_columns, fields_of
-from kmq_spark.lake.places import ArchivePlace
+from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.log.state import StoreState
@@ -41,6 +42,8 @@ def begin(
     place = ArchivePlace(path, storage_options(path))
     records = ArchiveRecords(place)
     known = records.newest()
+    if known is None:
+        _refuse_inside(place, store.url)
     state = store.log.refresh()
     record = known or _new(store, state, topics, file_format or else_format)
     record.check_store(path, store.log.identity.store_id)
@@ -74,6 +77,21 @@ def _new(store: Store, state: StoreState, topics: Sequence[str], file_format: st
         topics=tuple(sorted(topics)),
         typed=state.topic(topics[0]).settings.schema is not None,
     )
+
+
+def _refuse_inside(place: ArchivePlace, store: str) -> None:
+    """InvalidRequestError for an archive in the store's folder, where files get collected."""
+    inner, outer = (_real(fixed(each)) for each in (place.url, store))
+    if f"{inner}/".startswith(f"{outer}/"):
+        raise InvalidRequestError(
+            f"archive {place.url} is inside of the store {store}, whose maintenance deletes files "
+            "that it doesn't know: choose a place outside of the store",
+            option="archive",
+        )
+
+
+def _real(place: str) -> str:
+    return place if "://" in place else os.path.realpath(place)
 
 
 def _check_format(path: str, record: ArchiveRecord, file_format: str | None) -> None:

@@ -42,6 +42,16 @@ def test_a_job_with_fewer_topics_than_before_is_refused_or_leaves_them_where_the
     assert _begin(store, path, "orders", "bills").topics == ("bills", "orders")
 
 
+@pytest.mark.parametrize("place", ["store", "store/lake", "store/segments/x", "link", "x/../store"])
+def test_an_archive_inside_of_its_store_is_refused_because_maintenance_would_delete_it(
+    store: kmq.Store, tmp_path: Path, place: str
+):
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    with pytest.raises(InvalidRequestError, match=r"is inside of the store .* choose a place o"):
+        _begin(store, tmp_path / place, "orders")
+    assert _begin(store, tmp_path / "store-lake", "orders").topics == ("orders",)
+
+
 def test_a_topic_that_was_deleted_need_not_be_named(store: kmq.Store, tmp_path: Path):
     path = tmp_path / "lake"
     _begin(store, path, "orders", "bills")
