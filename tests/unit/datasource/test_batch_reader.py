@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
+import kmq_spark as kmq
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.planning import ranges
@@ -24,6 +28,7 @@ from kmq_storage.errors import (
 )
 from tests.spark.shop import Place, Shop
 from tests.unit.datasource.engine import batch_reader, plain_columns
+from tests.unit.datasource.spark_stand_in import SparkStandIn
 
 
 def _tasks(shop: Shop, **options: str) -> list[list[Place]]:
@@ -250,6 +255,31 @@ def test_a_store_that_was_replaced_by_another_is_not_served_from_memory(
     other.create("orders", 1)
     other.send("orders", 0, 1)
     assert len(_read(other)) == 1
+
+
+def test_a_store_that_was_restored_in_its_place_is_read_and_written_as_it_is_now(
+    shop: Shop, tmp_path: Path
+) -> None:
+    shop.create("copies")
+    backed_up = shop.send("orders", 0, 3)
+    shop.close()
+    shutil.copytree(tmp_path / "shop", tmp_path / "backup")
+    with kmq.open(shop.url) as store, store.producer() as producer:
+        producer.send("orders", b"after the backup", partition=0)
+    assert len(_read(shop)) == _copied(shop) == 4
+    (tmp_path / "shop").rename(tmp_path / "old")
+    (tmp_path / "backup").rename(tmp_path / "shop")
+    assert _read(shop) == backed_up
+    assert _copied(shop) == 3
+
+
+def _copied(shop: Shop) -> int:
+    """Copy what a group has not read yet; how many records the copy has by then."""
+    spark = cast("SparkSession", SparkStandIn())
+    with kmq.incremental(spark, shop.url, "g", subscribe="orders") as new:
+        new.write(new.df, topic="copies")
+    with kmq.open(shop.url) as store:
+        return store.describe_topic("copies").rows
 
 
 def _trim(shop: Shop, partition: int, start: int) -> None:
