@@ -143,11 +143,16 @@ def inside_log(wanted: TopicRange, losses: Losses, history: History | None) -> T
         offsets.between(offsets.start, min(offsets.end, start)),
         offsets.between(end, offsets.end),
     ]
+    told = f"{_count_of(lost)} records are lost"
+    if offsets.start > high:
+        told = (
+            "it was set back, as by a backup that was put in the store's place, and records that "
+            "came since may go unread"
+        )
     archive = "" if history is None else history.told(wanted.topic, offsets.partition)
     losses.report(
         f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "
-        f"were to be read, the log holds {low} to {high}{archive}: "
-        f"{_count_of(lost)} records are lost",
+        f"were to be read, the log holds {low} to {high}{archive}: {told}",
         wanted.topic.topic_id,
         lost,
         topic=offsets.topic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,29 @@ def test_what_was_trimmed_before_it_was_read_is_counted_once(
     assert stream.sink.places == [("orders", 0, n) for n in (0, 1, 7, 8, 9)]
     assert _lost(query) == 5
     assert caplog.text.count("the log holds 7 to 10: 5 records are lost") == 1
+
+
+def test_a_log_that_a_backup_set_back_is_told_and_read_on_from_its_end(
+    shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.send("orders", 0, 5)
+    shop.close()
+    shutil.copytree(tmp_path / "shop", tmp_path / "backup")
+    newer = Shop(tmp_path / "shop")
+    newer.send("orders", 0, 5)
+    stream = Stream(newer, startingOffsets="earliest")
+    stream.start().all_available()
+    newer.close()
+    (tmp_path / "shop").rename(tmp_path / "old")
+    (tmp_path / "backup").rename(tmp_path / "shop")
+    with pytest.raises(DataLossError, match=r"the log holds 0 to 5: it was set back, as by a back"):
+        stream.start().trigger()
+    query = stream.start(failOnDataLoss="false")
+    query.all_available()
+    assert "records that came since may go unread (failOnDataLoss=false" in caplog.text
+    Shop(tmp_path / "shop").send("orders", 0, 2)
+    query.all_available()
+    assert stream.sizes == [10, 0, 2]
 
 
 def test_a_trimmed_range_stops_a_stream_that_must_not_lose_and_says_what_is_left(
