@@ -118,6 +118,7 @@ class Queue(Resource):
     ) -> list[Delivery]:
         """Return the deliveries that a call hands out of what it acquired."""
         try:
+            self._log.refresh()
             held = self._deliveries(acquired.runs, acquired.until, slip)
             if len(held) < sum(run.rows for run in acquired.runs):
                 self._forget_missing(acquired.runs, {each.place for each in held})
@@ -157,6 +158,7 @@ class Queue(Resource):
 
     def _slices(self, found: Sequence[Run]) -> list[Held]:
         """Return those of the acquired records that fit into one table; the others are released."""
+        self._log.refresh()
         runs, others = of_one_schema(self._log, found)
         self._answer(RELEASE, others)
         with self._reading:
@@ -190,7 +192,10 @@ class Queue(Resource):
     def _acquire(
         self, most: int, deadline: float, *, plain: bool = False, stopped: Stopped = lambda: False
     ) -> tuple[AcquireEntry, OpenSlip | None] | tuple[()] | None:
-        """Hold records until they are answered; None when none come, () when some are in hand."""
+        """Hold records until they are answered; None when none come, () when some are in hand.
+
+        They can be read after a refresh.
+        """
         log, now = self._log, self._log.environment.monotonic
         check_writable(log.files)
         while plain or not self._ahead.has_some():
@@ -202,7 +207,6 @@ class Queue(Resource):
             lsn = log.state.lsn
             found = self._ahead.acquire(queue, most, this_process(), plain=plain)
             if found is not None:
-                log.refresh()
                 return found
             if self._ahead.turns != turns or (not plain and self._ahead.has_some()):
                 continue

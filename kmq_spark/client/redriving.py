@@ -29,6 +29,7 @@ def move_back(letters: Queue, target: StoredQueue, most: int | None) -> int:
             acquired := letters._acquire(MOVED, letters._deadline(0.0), plain=True)
         ):
             found, _ = acquired
+            letters._log.refresh()
             held = letters._deliveries(found.runs, found.until)
             _finish_lost(letters, missing_of(found.runs, {each.place for each in held}))
             mine = [each for each in held if is_letter_of(letters._log.state, target, each)]

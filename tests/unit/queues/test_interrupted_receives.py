@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import deliveries
+from kmq_storage.format.queue_entries import AcquireEntry
 
 
 def _interrupted(*_: object) -> None:
@@ -41,6 +44,25 @@ def test_what_a_receive_was_reading_when_it_was_interrupted_is_free_at_once(
         patch.setattr(f"kmq_spark.client.queue.{reads}", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             receive(queue)
+    found = store.queue("q").receive(2)
+    assert [(each.value, each.delivery_count) for each in found] == [(b"a", 1), (b"b", 1)]
+
+
+def test_what_a_receive_was_to_look_at_when_it_was_interrupted_is_free_at_once(
+    store: kmq.Store, queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    acquire = deliveries.try_acquire
+
+    def acquired(*given: Any, **options: Any) -> AcquireEntry | None:
+        found = acquire(*given, **options)
+        patch.setattr(store.log, "refresh", _interrupted)
+        return found
+
+    for receive in (lambda: queue.receive(2), queue.receive_arrow):
+        with monkeypatch.context() as patch:
+            patch.setattr(deliveries, "try_acquire", acquired)
+            with pytest.raises(KeyboardInterrupt):
+                receive()
     found = store.queue("q").receive(2)
     assert [(each.value, each.delivery_count) for each in found] == [(b"a", 1), (b"b", 1)]
 
