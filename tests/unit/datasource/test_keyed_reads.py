@@ -175,7 +175,7 @@ def test_messages_of_an_ended_queue_that_are_still_there_keep_their_indexes(
     assert found == [message for message in before if message[0] == b"a/1"][:kept]
 
 
-def test_the_columns_are_those_of_a_topic_and_two_more(shop: Shop) -> None:
+def test_the_columns_are_those_of_a_topic_and_two_more(shop: Shop, tmp_path: Path) -> None:
     def names(**options: str) -> list[str]:
         schema = KmqDataSource({"path": shop.url, "subscribe": "inbox", **options}).schema()
         assert isinstance(schema, StructType)
@@ -186,7 +186,8 @@ def test_the_columns_are_those_of_a_topic_and_two_more(shop: Shop) -> None:
     assert names(columns="index,queue") == ["index", "queue"]
     shop.create("orders")
     assert names(subscribe="inbox,orders")[-1] == "timestampType"
-    assert names(archive="anywhere")[-1] == "timestampType"
+    archiver = Archiver(shop, tmp_path / "lake", "inbox")
+    assert names(archive=str(archiver.path))[-1] == "timestampType"
 
 
 def test_an_index_alone_is_that_of_its_message(shop: Shop) -> None:
