@@ -26,8 +26,9 @@ _M = np.uint32(_MULTIPLIER)
 _SEED = np.uint32(0x9747B28C)
 _R = np.uint32(24)
 _WORD = struct.Struct("<I")
-#: So few long keys are hashed faster one after the other than a word of each at a time.
-_FEW = 32
+#: So few keys are hashed faster one after the other, from this byte on, than a word of each at a
+#: time.
+_FEW, _LONG = 32, 1024
 #: The bytes of a long key that are looked at together; they bound the memory.
 _PIECE = 1 << 18
 
@@ -37,7 +38,7 @@ def murmur2(keys: pa.BinaryArray) -> Hashes:
     bounds, data = row_bounds(keys), row_bytes(keys)
     lengths = np.diff(bounds)
     with np.errstate(over="ignore"):
-        if len(keys) > _FEW and (lengths == lengths[0]).all():
+        if len(keys) > _few_from(int(lengths.max(initial=0))) and (lengths == lengths[0]).all():
             hashes = _of_one_length(data, len(keys), int(lengths[0]))
         else:
             starts = bounds[:-1].astype(np.int64) - bounds[:1]
@@ -83,7 +84,7 @@ def _of_any_length(
     hashes = _SEED ^ lengths.astype(np.uint32)
     rows: _Rows = slice(None)
     whole, at = lengths & ~3, 0
-    while len(left := whole[rows]) > _FEW:
+    while len(left := whole[rows]) > _few_from(at):
         if not (longer := left > at).all():
             rows = np.flatnonzero(longer) if isinstance(rows, slice) else rows[longer]
             continue
@@ -93,6 +94,11 @@ def _of_any_length(
         begin = int(starts[row])
         hashes[row] = _of_words(int(hashes[row]), data[begin + at : begin + int(whole[row])])
     return _with_tails(hashes, data, starts, lengths)
+
+
+def _few_from(at: int) -> int:
+    """How many keys are few from this byte on."""
+    return _FEW if at >= _LONG else 0
 
 
 def _of_words(hashed: int, data: npt.NDArray[np.uint8]) -> int:
