@@ -79,12 +79,14 @@ def _unit_of(
     entries: list[Entry] = list(first)
     bodies: list[pa.Buffer] = []
     waiting: _Runs = {}
+    room = log.inline_bytes_max
 
     def place(run: Sequence[PartitionRecords]) -> None:
-        room = log.inline_bytes_max - sum(body.size for body in bodies)
+        nonlocal room
         placed = stager.place(merged(run), room=room)
         entries.extend(placed.entries)
         bodies.extend(placed.bodies)
+        room -= sum(body.size for body in placed.bodies)
 
     for each in written:
         for entry in each.staged:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
@@ -18,6 +18,7 @@ from kmq_spark.datasource.sink.columns import (
     check_transport,
     unused_columns,
 )
+from kmq_spark.datasource.sink.packing import Packed, packed, unpacked
 from kmq_storage.errors import NotFoundError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry
 from kmq_storage.log.staging import PartitionRecords
@@ -92,6 +93,14 @@ class Written(WriterCommitMessage):
     query: str | None = None
     #: The session's folder for checkpoints; None if the stream names its own, or there is none.
     checkpoint: str | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rest = self.query, self.checkpoint
+        return _unpickled, (self.staged, packed(self.small), *rest)
+
+
+def _unpickled(staged: tuple[RecordsEntry, ...], small: list[Packed], *rest: str | None) -> Written:
+    return Written(staged, unpacked(small), *rest)
 
 
 def open_sink(options: SinkOptions) -> Sink:

@@ -1,4 +1,4 @@
-"""Finds work of a write's tasks that grows with topics that they don't write to."""
+"""Finds work and messages of a write that grow faster than its rows, topics and partitions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import pytest
 
 from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.options.sink_options import SinkOptions
+from kmq_spark.datasource.sink import commit as commits
 from kmq_spark.datasource.sink import sink as sinks
-from kmq_spark.datasource.sink.sink import open_sink
+from kmq_spark.datasource.sink.sink import Written, open_sink
+from kmq_storage.log.staging import PartitionRecords, Placed, Stager
 from tests.spark.shop import Shop
 
 SCHEMA = pa.schema([(f"column{n}", pa.int64()) for n in range(50)])
@@ -51,3 +53,43 @@ def test_a_schema_that_many_topics_have_travels_to_a_task_once(shop: Shop) -> No
     assert sink.find("typed7").settings.schema == SCHEMA
     (encoded,) = sink.find("typed7").settings.schemas
     assert pickle.dumps(sink).count(encoded.encode()) == 1
+
+
+def _spread(shop: Shop, topic: str, partitions: int) -> Written:
+    """What a task wrote that has one small row for each partition of a topic."""
+    values = pa.array([b"v%d" % number for number in range(partitions)])
+    numbers = pa.array(range(partitions), pa.int32())
+    rows = pa.RecordBatch.from_arrays([values, numbers], ["value", "partition"])
+    return write_task(open_sink(SinkOptions(url=shop.url, topic=topic)), [rows], task=0)
+
+
+def test_the_message_of_a_task_has_each_row_once_however_many_partitions_they_are_of(
+    shop: Shop,
+) -> None:
+    shop.create("wide", 1000)
+    written = _spread(shop, "wide", 1000)
+    message = pickle.dumps(written)
+    assert len(message) < 100_000  # of 1,000 rows; with all rows for each partition, it was 20 MB
+    sent = pickle.loads(message)
+    assert sent == written
+    assert len(sent.small) == 1000
+
+
+def test_the_commit_of_a_write_looks_at_each_placed_batch_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+
+    class Body:
+        @property
+        def size(self) -> int:
+            looks.append(self)
+            return 1
+
+    def place(self: Stager, records: PartitionRecords, *, room: int) -> Placed:
+        return Placed((), (Body(),))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Stager, "place", place)
+    shop.create("wide", 100)
+    unit = commits._unit_of(shop.store.log, [_spread(shop, "wide", 100)], (), ())
+    assert len(unit.bodies) == len(looks) == 100
