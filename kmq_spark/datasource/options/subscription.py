@@ -6,6 +6,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from kmq_spark.datasource.options import values
 from kmq_spark.datasource.refusal import refuse
@@ -44,10 +45,11 @@ class Subscription:
         """The covered partitions of a topic that has `count` of them; later ones may appear."""
         chosen = self.partitions.get(topic)
         inside = range(count) if chosen is None else [p for p in chosen if p < count]
-        return list(inside) if self.numbers is None else [p for p in inside if self._has(p)]
-
-    def _has(self, partition: int) -> bool:
-        return any(partition in numbers for numbers in self.numbers or ())
+        if self.numbers is None:
+            return list(inside)
+        below = (range(each.start, min(each.stop, count)) for each in self.numbers)
+        wanted = set(chain.from_iterable(below))
+        return [p for p in inside if p in wanted]
 
 
 def parse_subscription(given: Mapping[str, str]) -> Subscription:
