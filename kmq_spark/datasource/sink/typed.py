@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
@@ -136,11 +136,18 @@ def check_spelling(names: Sequence[str], topic: str, columns: TypedColumns) -> N
 @lru_cache(maxsize=1024)
 def _misspelt(names: tuple[str, ...], taken: tuple[str, ...]) -> tuple[str, str] | None:
     """Return the first misspelt name, and the topic's column that it is like and the rows lack."""
-    by_spelling = {each.lower(): each for each in sorted(taken, key=lambda own: own not in names)}
+    given, known = {*names}, {*taken, *METADATA_NAMES}
+    by_spelling = {each.lower(): each for each in sorted(taken, key=lambda own: own not in given)}
+    lacking = [lower for lower, own in by_spelling.items() if own not in given]
     for name in names:
-        if name not in taken and name not in METADATA_NAMES:
-            alike = [each for each in by_spelling if is_own(each) == is_own(name)]
-            found = get_close_matches(name.lower(), alike, n=1, cutoff=_MISSPELT)
-            if found and by_spelling[found[0]] not in names:
-                return name, by_spelling[found[0]]
+        # Rows lack few columns, but may have thousands: comparing each with each takes minutes.
+        if name not in known and _closest(name, lacking):
+            own = by_spelling[_closest(name, by_spelling)[0]]
+            if own not in given:
+                return name, own
     return None
+
+
+def _closest(name: str, spellings: Iterable[str]) -> list[str]:
+    alike = [each for each in spellings if is_own(each) == is_own(name)]
+    return get_close_matches(name.lower(), alike, n=1, cutoff=_MISSPELT)

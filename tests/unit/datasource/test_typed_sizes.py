@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import pickle
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from kmq_spark.client.typed_arrow import check_typed_columns
 from kmq_spark.client.typed_topics import typed_columns
 from kmq_spark.datasource.executor.record_batches import Origin, of_archive
 from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning.view import columns_of_read, view_of
+from kmq_spark.datasource.sink import typed
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_storage.log.topic_state import Topic
 from tests.spark.shop import Shop
@@ -69,6 +73,25 @@ def test_columns_are_found_by_name_and_not_among_all_names(tmp_path: Path) -> No
     assert columns is not None
     check_typed_columns(batch.schema, "typed", columns)
     assert names.passes == 0
+
+
+def test_columns_that_are_ignored_are_compared_only_with_those_that_the_rows_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared = []
+
+    def matches(name: str, known: Iterable[str], **limits: Any) -> list[str]:
+        compared.extend(known)
+        return difflib.get_close_matches(name, known, **limits)
+
+    monkeypatch.setattr(typed, "get_close_matches", matches)
+    shop = Shop(tmp_path / "shop")
+    shop.create("typed", schema=SCHEMA)
+    columns = typed_columns(_topic(shop, "typed"))
+    assert columns is not None
+    others = [f"other{n}" for n in range(200)]
+    typed.check_spelling([*SCHEMA.names[1:], *others], "typed", columns)
+    assert compared == ["column0"] * len(others)  # with all columns, it was 40,000
 
 
 def test_a_schema_that_many_topics_have_travels_once_with_what_reads_them(tmp_path: Path) -> None:
