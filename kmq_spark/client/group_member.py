@@ -89,7 +89,7 @@ class GroupMember:
         """Return the group's committed offsets of these partitions."""
         found = committed_offsets(state, self.group)
         return {
-            topic: {n: offset for n, offset in found[topic].items() if n in numbers}
+            topic: {n: found[topic][n] for n in numbers if n in found[topic]}
             for topic, numbers in partitions.items()
             if topic in found
         }

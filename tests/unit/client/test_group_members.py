@@ -30,6 +30,21 @@ def _committed(store: kmq.Store) -> int | None:
     return store.describe_group("g").committed.get("t", {}).get(0)
 
 
+class _Unsearched(list[int]):
+    """Partitions in which nothing is looked for one by one."""
+
+    def __contains__(self, number: object) -> bool:
+        raise AssertionError(f"a pass over all partitions for partition {number}")
+
+
+def test_committed_offsets_are_found_without_a_pass_over_all_partitions_for_each(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]) as consumer:
+        consumer.consume(4)
+        consumer.commit()
+        member = consumer._in_group()
+        assert member.committed(shop.log.refresh(), {"t": _Unsearched([0, 1])}) == {"t": {0: 4}}
+
+
 def test_a_group_goes_on_where_it_committed(shop: kmq.Store):
     with shop.consumer("g", topics=["t"]) as consumer:
         assert len(consumer.consume(4)) == 4
