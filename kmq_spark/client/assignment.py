@@ -165,7 +165,7 @@ class Assignment:
         moving = member.moving(state)
         held = [each for each in self.fetcher.positions if each.key in moving]
         going = [] if begun else self.ready_to_go(held)
-        staying = {each.key for each in held if each not in going}
+        staying = {each.key for each in held} - {each.key for each in going}
         if not moving:
             self._failing_since = None  # no other member waits any more
         if moving - staying:

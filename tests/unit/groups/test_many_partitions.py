@@ -1,0 +1,60 @@
+"""A member with very many partitions.
+
+Finds: partitions that are looked for one by one among all the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client import consumer
+from kmq_spark.client.subscription import TopicPartition, by_topic
+
+_PARTITIONS = 200
+
+
+class _Searched(list[int]):
+    """Numbers in which nobody may search."""
+
+    def __contains__(self, number: object) -> bool:
+        raise AssertionError(f"{number} is looked for among {len(self)}")
+
+
+@pytest.fixture
+def wide(store: kmq.Store) -> kmq.Store:
+    """A topic with many partitions."""
+    store.create_topic("t", partitions=_PARTITIONS)
+    return store
+
+
+def test_giving_half_of_many_partitions_away_compares_few_of_them(
+    wide: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    compared: list[Any] = []
+
+    def is_equal(one: TopicPartition, other: object) -> bool:
+        compared.append(other)
+        return tuple.__eq__(one, other)
+
+    with wide.consumer("g", topics=["t"]) as first, wide.consumer("g", topics=["t"]) as second:
+        with monkeypatch.context() as patch:
+            patch.setattr(TopicPartition, "__eq__", is_equal)
+            first.poll()
+        second.poll()
+        assert len(first.assignment()["t"]) == len(second.assignment()["t"]) == _PARTITIONS // 2
+    assert len(compared) < 10 * _PARTITIONS
+
+
+def test_committed_offsets_are_found_without_a_search(
+    wide: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    def numbers(partitions: Any) -> dict[str, list[int]]:
+        return {topic: _Searched(found) for topic, found in by_topic(partitions).items()}
+
+    monkeypatch.setattr(consumer, "by_topic", numbers)
+    with wide.consumer("g", topics=["t"]) as member:
+        member.commit({"t": {3: 0, 150: 0}})
+        assert member.committed() == {"t": {3: 0, 150: 0}}
