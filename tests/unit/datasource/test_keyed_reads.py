@@ -185,9 +185,8 @@ def test_the_columns_are_those_of_a_topic_and_two_more(shop: Shop, tmp_path: Pat
     assert names(includeHeaders="true")[-3:] == ["headers", "queue", "index"]
     assert names(columns="index,queue") == ["index", "queue"]
     shop.create("orders")
-    assert names(subscribe="inbox,orders")[-1] == "timestampType"
-    archiver = Archiver(shop, tmp_path / "lake", "inbox")
-    assert names(archive=str(archiver.path))[-1] == "timestampType"
+    archive = str(Archiver(shop, tmp_path / "lake", "inbox").path)
+    assert names(archive=archive)[-1] == names(subscribe="inbox,orders")[-1] == "timestampType"
 
 
 def test_an_index_alone_is_that_of_its_message(shop: Shop) -> None:
