@@ -13,11 +13,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: Of those that end in `.py` the same source runs with and without a compiler.
 _SOURCES = (
-    "kmq_spark/client/brief_lock.pyx",
-    "kmq_spark/client/adding.pyx",
-    "kmq_spark/client/packing.pyx",
-    "kmq_spark/client/packed_rows.pyx",
-    "kmq_spark/client/unpacking.pyx",
+    "kmq_spark/client/compiled/brief_lock.pyx",
+    "kmq_spark/client/compiled/adding.pyx",
+    "kmq_spark/client/compiled/packing.pyx",
+    "kmq_spark/client/compiled/packed_rows.pyx",
+    "kmq_spark/client/compiled/unpacking.pyx",
     "kmq_spark/openmessaging/key_value.py",
     "kmq_spark/openmessaging/message.py",
     "kmq_spark/openmessaging/stored.py",

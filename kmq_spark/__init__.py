@@ -17,19 +17,19 @@ from kmq_spark import errors
 from kmq_spark.errors import *  # noqa: F403 - named in one place
 
 if TYPE_CHECKING:
-    from kmq_spark.client.consumer import Consumer
-    from kmq_spark.client.keyed_queues import KeyedQueues
-    from kmq_spark.client.keyed_receiving import KeyedDelivery
-    from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
+    from kmq_spark.client.consuming.consumer import Consumer
+    from kmq_spark.client.keyed.queues import KeyedQueues
+    from kmq_spark.client.keyed.receiving import KeyedDelivery
     from kmq_spark.client.opening import clone_store as clone
     from kmq_spark.client.opening import open_store as open  # noqa: A004 - the name users type
     from kmq_spark.client.orderly.consumer import OrderlyConsumer
     from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState
     from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
-    from kmq_spark.client.producer import Producer
-    from kmq_spark.client.queue import Queue
-    from kmq_spark.client.queue_delivery import Delivery
-    from kmq_spark.client.record import Record
+    from kmq_spark.client.queues.delivery import Delivery
+    from kmq_spark.client.queues.queue import Queue
+    from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
+    from kmq_spark.client.records.record import Record
+    from kmq_spark.client.sending.producer import Producer
     from kmq_spark.client.store import Store
     from kmq_spark.datasource.groups.lag import lag
     from kmq_spark.datasource.incremental import incremental
@@ -104,17 +104,17 @@ if sys.modules.get("pyspark") or find_spec("pyspark"):  # or `import *` and `hel
 
 #: The module of each name that is loaded on first use; `module:name` where it has another name.
 _LATER = {
-    **dict.fromkeys(("BatchMetadata", "RecordMetadata"), "kmq_spark.client.metadata"),
-    "Consumer": "kmq_spark.client.consumer",
-    "KeyedDelivery": "kmq_spark.client.keyed_receiving",
-    "KeyedQueues": "kmq_spark.client.keyed_queues",
+    **dict.fromkeys(("BatchMetadata", "RecordMetadata"), "kmq_spark.client.records.metadata"),
+    "Consumer": "kmq_spark.client.consuming.consumer",
+    "KeyedDelivery": "kmq_spark.client.keyed.receiving",
+    "KeyedQueues": "kmq_spark.client.keyed.queues",
     "OrderlyConsumer": "kmq_spark.client.orderly.consumer",
     **dict.fromkeys(("OrderlyContext", "OrderlyStatus"), "kmq_spark.client.orderly.rules"),
     **dict.fromkeys(("ProcessQueue", "QueueState"), "kmq_spark.client.orderly.process_queue"),
-    "Producer": "kmq_spark.client.producer",
-    "Queue": "kmq_spark.client.queue",
-    "Delivery": "kmq_spark.client.queue_delivery",
-    "Record": "kmq_spark.client.record",
+    "Producer": "kmq_spark.client.sending.producer",
+    "Queue": "kmq_spark.client.queues.queue",
+    "Delivery": "kmq_spark.client.queues.delivery",
+    "Record": "kmq_spark.client.records.record",
     "Store": "kmq_spark.client.store",
     "clone": "kmq_spark.client.opening:clone_store",
     "open": "kmq_spark.client.opening:open_store",

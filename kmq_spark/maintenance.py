@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import checked_seconds
+from kmq_spark.client.handles.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.store_url import StoreUrl, storage_options
 from kmq_storage import limits

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks import dataset
 from benchmarks.cases.senders import SPAWN
 from benchmarks.job import Job, Measure, Sample
-from kmq_storage.log.contention import TURN
+from kmq_storage.log.bucket.contention import TURN
 from tests.support.fault_proxy import FaultProxy
 from tests.support.s3 import S3Server, build_versitygw, missing_versitygw, start_versitygw
 

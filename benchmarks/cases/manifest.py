@@ -23,7 +23,7 @@ from kmq_spark.datasource.planning.tasks import plan_tasks
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.table_reader import KmqTableReader
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.log.checkpoint import write_checkpoint
+from kmq_storage.log.checkpoints.checkpoint import write_checkpoint
 
 _ROWS, _ROW_BYTES, _SECOND = 1_000, 110, 1_000_000
 _LOOKUPS = 300

@@ -16,7 +16,7 @@ import pyarrow as pa
 import kmq_spark as kmq
 from benchmarks.races.queue_messages import messages, name_of
 from benchmarks.races.workers import Meter, Took
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 
 if TYPE_CHECKING:
     import numpy.typing as npt

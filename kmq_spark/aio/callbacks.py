@@ -15,7 +15,7 @@ from inspect import isawaitable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from kmq_spark.client.subscription import Listener, Partitions
+from kmq_spark.client.consuming.subscription import Listener, Partitions
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 
 T = TypeVar("T")

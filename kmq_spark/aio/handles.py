@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any, Generic, NoReturn, Self, SupportsIndex, TypeVar
 from weakref import WeakSet
 
-from kmq_spark.client.arguments import checked_timeout
-from kmq_spark.client.at_end import before_threads_end
-from kmq_spark.client.resource import Resource, stays_here
+from kmq_spark.client.handles.arguments import checked_timeout
+from kmq_spark.client.handles.at_end import before_threads_end
+from kmq_spark.client.handles.resource import Resource, stays_here
 from kmq_spark.errors import ClosedError
 from kmq_storage.waking import Flag
 

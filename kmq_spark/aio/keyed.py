@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from kmq_spark.aio.handles import GivingWay, Receiver
-from kmq_spark.client import keyed_queues, keyed_receiving
+from kmq_spark.client.keyed import queues as keyed_queues
+from kmq_spark.client.keyed import receiving as keyed_receiving
 from kmq_spark.errors import KmqError
 
 

@@ -15,12 +15,14 @@ import pyarrow as pa
 
 from kmq_spark.aio.callbacks import AsyncCallback, Callbacks
 from kmq_spark.aio.handles import Call, GivingWay, Handle, Receiver, T
-from kmq_spark.client import consumer, queue, queue_delivery
-from kmq_spark.client.hand import Taken
+from kmq_spark.client.consuming import consumer
+from kmq_spark.client.consuming.hand import Taken
 from kmq_spark.client.orderly import consumer as orderly
 from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
-from kmq_spark.client.record import Record
+from kmq_spark.client.queues import delivery as queue_delivery
+from kmq_spark.client.queues import queue
+from kmq_spark.client.records.record import Record
 from kmq_spark.errors import ClosedError, IllegalStateError
 
 AsyncListener: TypeAlias = Callable[

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from kmq_spark.aio.handles import Handle, T, to_its_end
 from kmq_spark.aio.receiving import Consumer, Delivery
-from kmq_spark.client import producer, transaction
-from kmq_spark.client.metadata import BatchMetadata, RecordMetadata
-from kmq_spark.client.send_future import expedite
+from kmq_spark.client.handles.send_future import expedite
+from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.sending import producer, transaction
 from kmq_spark.errors import IllegalStateError
 from kmq_storage.groups import Offsets
 

@@ -17,7 +17,7 @@ from kmq_spark.aio.sending import Producer
 from kmq_spark.client import store
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
-from kmq_spark.client.record import Record
+from kmq_spark.client.records.record import Record
 from kmq_storage.model import Commit
 
 

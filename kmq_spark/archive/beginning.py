@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kmq_spark.client.arguments import check_choice
+from kmq_spark.client.handles.arguments import check_choice
 from kmq_spark.client.store import Store
 from kmq_spark.datasource.columns.typed_schema import typed_spark_schema
 from kmq_spark.datasource.store_url import storage_options
@@ -15,7 +15,7 @@ from kmq_spark.lake.columns import check_columns, fields_of
 from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 #: The most bytes that file systems take as the name of a folder.
 _FOLDER_BYTES = 255

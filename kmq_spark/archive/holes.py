@@ -20,7 +20,7 @@ from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 
 class _Found(Losses):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from kmq_storage.groups import committed_offsets
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.trim import trim_topic
 from kmq_storage.topics import first_offset_since
 

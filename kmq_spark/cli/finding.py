@@ -13,7 +13,7 @@ from kmq_spark.cli.consume import fact_of, value_of
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 from kmq_spark.client.finding import found, wanted_of
-from kmq_spark.client.record_values import records_of
+from kmq_spark.client.records.record_values import records_of
 from kmq_storage.names import queue_log
 
 

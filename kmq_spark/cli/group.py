@@ -11,7 +11,7 @@ import kmq_spark as kmq
 from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, aligned, plain
-from kmq_spark.client.arguments import checked_offsets
+from kmq_spark.client.handles.arguments import checked_offsets
 
 _NAME = argument("name", metavar="GROUP", help="the group")
 

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import checked_count, checked_offset, checked_partition
-from kmq_spark.client.reading import Bound, plan_read
-from kmq_spark.client.record_columns import public_batches, public_schema
-from kmq_spark.client.values import MEMBERS, Headers, Properties, checked_extras, to_bytes
+from kmq_spark.client.consuming.reading import Bound, plan_read
+from kmq_spark.client.handles.arguments import checked_count, checked_offset, checked_partition
+from kmq_spark.client.records.record_columns import public_batches, public_schema
+from kmq_spark.client.records.values import MEMBERS, Headers, Properties, checked_extras, to_bytes
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.matching import Pair, WantedRecords
 from kmq_storage.groups import check_idle, committed_offsets
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.scan import Slice
-from kmq_storage.log.search import Searcher
+from kmq_storage.log.reading.scan import Slice
+from kmq_storage.log.reading.search import Searcher
 from kmq_storage.names import check_name, queue_log
 
 if TYPE_CHECKING:
-    from kmq_spark.client.producer import Producer
+    from kmq_spark.client.sending.producer import Producer
     from kmq_storage.tracing import TraceStep
 
 

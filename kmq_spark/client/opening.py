@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from kmq_spark.client.arguments import DURABILITIES, check_choice, checked_flag
+from kmq_spark.client.handles.arguments import DURABILITIES, check_choice, checked_flag
 from kmq_spark.client.store import Store
 from kmq_spark.errors import NotFoundError
 from kmq_storage.environment import SYSTEM, Environment

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.producer import Producer
-from kmq_spark.client.record_columns import public_batches
-from kmq_spark.client.record_values import records_of
+from kmq_spark.client.records.record_columns import public_batches
+from kmq_spark.client.records.record_values import records_of
+from kmq_spark.client.sending.producer import Producer
 from kmq_storage.format.records import has_value, is_typed
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.reading.scan import Slice
 
 #: Columns that aren't sent: the target gives its own places.
 _PLACE = ("topic", "partition", "offset", "_topic", "_partition", "_offset")

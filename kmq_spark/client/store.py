@@ -13,37 +13,37 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import (
+from kmq_spark.client.consuming.consumer import Consumer
+from kmq_spark.client.consuming.reading import topic_reader
+from kmq_spark.client.consuming.settings import ConsumerSettings
+from kmq_spark.client.consuming.subscription import checked_topics, subscription_of
+from kmq_spark.client.encoding.routing import Partitioner
+from kmq_spark.client.finding import Finding
+from kmq_spark.client.handles.arguments import (
     DURABILITIES,
     check_choice,
     checked_count,
     checked_flag,
     checked_seconds,
 )
-from kmq_spark.client.consumer import Consumer
-from kmq_spark.client.consumer_settings import ConsumerSettings
-from kmq_spark.client.finding import Finding
+from kmq_spark.client.handles.resource import Resource
 from kmq_spark.client.orderly.opening import OpensOrderly
-from kmq_spark.client.producer import Producer, ProducerSettings, identity
-from kmq_spark.client.reading import topic_reader
-from kmq_spark.client.resource import Resource
-from kmq_spark.client.routing import Partitioner
+from kmq_spark.client.records.values import to_timestamp
+from kmq_spark.client.sending.producer import Producer, ProducerSettings, identity
 from kmq_spark.client.store_groups import StoreGroups
 from kmq_spark.client.store_queues import StoreQueues
-from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.client.upkeep import Upkeep
-from kmq_spark.client.values import to_timestamp
 from kmq_storage import topics
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.model import Commit, TopicInfo
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
-    from kmq_spark.client.keyed_queues import KeyedQueues
-    from kmq_spark.client.keyed_shared import SharedQueues
+    from kmq_spark.client.keyed.queues import KeyedQueues
+    from kmq_spark.client.keyed.shared import SharedQueues
 
 _ASSIGNORS = ("range", "roundrobin", "sticky")
 
@@ -293,8 +293,8 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         KmqWarning when the topic exists and keeps its messages otherwise (`alter_topic` changes
         that). InvalidRequestError when the topic was made without keyed queues.
         """
-        from kmq_spark.client.keyed_queues import KeyedQueues
-        from kmq_spark.client.keyed_shared import SharedQueues
+        from kmq_spark.client.keyed.queues import KeyedQueues
+        from kmq_spark.client.keyed.shared import SharedQueues
         from kmq_storage.keyed.topic import ensure_keyed_topic
 
         wanted = {"retention": retention, "retention_bytes": retention_bytes}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
-from kmq_spark.client.reading import resolve_group_offsets
+from kmq_spark.client.consuming.reading import resolve_group_offsets
 from kmq_storage import groups
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
+from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.model import GroupInfo
 from kmq_storage.names import check_name
 

@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
-from kmq_spark.client.arguments import checked_flag, checked_names
-from kmq_spark.client.queue import Queue
-from kmq_spark.client.values import to_timestamp
+from kmq_spark.client.handles.arguments import checked_flag, checked_names
+from kmq_spark.client.queues.queue import Queue
+from kmq_spark.client.records.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import queues
 from kmq_storage.filters import tagged
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
+from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.model import QueueInfo
 
 

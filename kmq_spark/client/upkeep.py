@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.arguments import checked_flag, checked_seconds, checked_stored_seconds
-from kmq_spark.client.reading import trim_offsets
+from kmq_spark.client.consuming.reading import trim_offsets
+from kmq_spark.client.handles.arguments import checked_flag, checked_seconds, checked_stored_seconds
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
 
 if TYPE_CHECKING:  # each call imports what it needs: few programs call any of them
     from kmq_storage.integrity.report import Report
-    from kmq_storage.log.state import StoreState
+    from kmq_storage.log.state.store_state import StoreState
     from kmq_storage.maintenance.reports import (
         CheckpointReport,
         CollectReport,

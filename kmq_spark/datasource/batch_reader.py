@@ -18,8 +18,8 @@ from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.planning.view import View
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
 
 
 class KmqBatchReader(DataSourceReader):

@@ -30,8 +30,8 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.objects.storage_options import option_text
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from kmq_storage.errors import InvalidRequestError, KmqError
 if TYPE_CHECKING:
     from kmq_spark.datasource.options.source_options import SourceOptions
     from kmq_spark.datasource.sink.sink import Sink
-    from kmq_storage.log.topic_state import Topic
+    from kmq_storage.log.state.topic_state import Topic
 
 
 class KmqDataSource(DataSource):

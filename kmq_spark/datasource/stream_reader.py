@@ -47,8 +47,8 @@ from kmq_spark.datasource.streams.termination import at_termination
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
 
 Offset = dict[str, Any]
 

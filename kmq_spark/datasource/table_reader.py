@@ -16,9 +16,9 @@ from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.tables.plan import plan_commits, plan_segments
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.tables.columns import COLUMNS, table_batch
 from kmq_storage.tables.state_rows import ROWS
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kmq_spark.lake.record import DELTA, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import stored_type
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 _METADATA = ("topic", "topicId", "partition", "offset", "timestamp")
 _RECORD = ("key", "value", "headers", "properties")

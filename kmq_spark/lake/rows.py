@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from kmq_spark.client.fitting import fitted
+from kmq_spark.client.records.fitting import fitted
 from kmq_spark.lake.files import ArchivedFile, group_of, opened
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord

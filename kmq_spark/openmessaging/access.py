@@ -8,12 +8,12 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Self
 
-from kmq_spark.client.at_end import at_end, not_at_end
+from kmq_spark.client.handles.at_end import at_end, not_at_end
 from kmq_spark.client.opening import open_store
-from kmq_spark.client.producer import Producer
+from kmq_spark.client.sending.producer import Producer
 from kmq_spark.errors import AlreadyExistsError, ClosedError, InvalidRequestError
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import queue_log
 from kmq_storage.objects.fork import generation
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Self
 
-from kmq_spark.client.metadata import RecordMetadata
-from kmq_spark.client.send_future import SendFuture
+from kmq_spark.client.handles.send_future import SendFuture
+from kmq_spark.client.records.metadata import RecordMetadata
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.key_value import KeyValue, Value, set_checked
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from kmq_spark.client.arguments import checked_offset
+from kmq_spark.client.handles.arguments import checked_offset
 from kmq_spark.client.store import Store
 from kmq_spark.errors import CorruptionError, DataLossError, InvalidRequestError, NotFoundError
 from kmq_spark.openmessaging import stored

@@ -7,17 +7,17 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any
 
-from kmq_spark.client import producer
-from kmq_spark.client.metadata import RecordMetadata
-from kmq_spark.client.routing import Router
-from kmq_spark.client.storable import one_is_unstorable, why_one_is_unstorable
-from kmq_spark.client.waiting_extras import waiting_bytes
+from kmq_spark.client.encoding.routing import Router
+from kmq_spark.client.encoding.storable import one_is_unstorable, why_one_is_unstorable
+from kmq_spark.client.encoding.waiting_extras import waiting_bytes
+from kmq_spark.client.records.metadata import RecordMetadata
+from kmq_spark.client.sending import producer
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, set_checked
 from kmq_spark.openmessaging.message import PLACING, BytesMessage, SendResult, partition_of
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
 #: So many sends are kept before those that are stored are forgotten.

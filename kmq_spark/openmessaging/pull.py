@@ -13,8 +13,8 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from kmq_spark.client.arguments import checked_names
-from kmq_spark.client.subscription import Partitions
+from kmq_spark.client.consuming.subscription import Partitions
+from kmq_spark.client.handles.arguments import checked_names
 from kmq_spark.errors import DataLossError, InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
@@ -24,9 +24,9 @@ from kmq_storage import limits
 from kmq_storage.filters import accepted
 from kmq_storage.format.entries import Entry
 from kmq_storage.groups import committed_offsets, offset_entries
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.queue_topics import Binding
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.state.queues.topics import Binding
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import check_name
 
 #: A topic, or a queue's own log, and the partition.

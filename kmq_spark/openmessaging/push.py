@@ -7,19 +7,19 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kmq_spark.client.arguments import check_plain
-from kmq_spark.client.at_end import not_at_end
-from kmq_spark.client.dead_letters import TOO_OFTEN, moving, origin
-from kmq_spark.client.queue_reading import parts_of
-from kmq_spark.client.record import Record
-from kmq_spark.client.record_values import records_of
+from kmq_spark.client.handles.arguments import check_plain
+from kmq_spark.client.handles.at_end import not_at_end
+from kmq_spark.client.queues.dead_letters import TOO_OFTEN, moving, origin
+from kmq_spark.client.queues.reading import parts_of
+from kmq_spark.client.records.record import Record
+from kmq_spark.client.records.record_values import records_of
 from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError, KmqError
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue
 from kmq_spark.openmessaging.message import BytesMessage, delivery_of, place_of
 from kmq_spark.openmessaging.pull import PullConsumer
 from kmq_storage.format.queue_entries import Run
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.queues import dead_letters_of
 from kmq_storage.waking import Flag
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.client.stored_extras import StoredExtras, stored_extras
-from kmq_spark.client.values import size_of
-from kmq_spark.client.waiting_extras import WaitingExtras, packed_extras
+from kmq_spark.client.encoding.waiting_extras import WaitingExtras, packed_extras
+from kmq_spark.client.records.stored_extras import StoredExtras, stored_extras
+from kmq_spark.client.records.values import size_of
 from kmq_spark.openmessaging.message import BytesMessage, message_id
 from kmq_storage.names import queue_of_log
 

@@ -15,7 +15,7 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import CorruptionError, KmqError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.checkpointing import log_damage, what_to_do
 from kmq_storage.maintenance.reports import StoreStats

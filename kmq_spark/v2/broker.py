@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from kmq_spark.client.arguments import checked_count, checked_milliseconds
-from kmq_spark.client.resource import Resource
-from kmq_spark.client.shared_reader import SharedReader
+from kmq_spark.client.consuming.shared_reader import SharedReader
+from kmq_spark.client.handles.arguments import checked_count, checked_milliseconds
+from kmq_spark.client.handles.resource import Resource
 from kmq_spark.client.store import Store
 from kmq_spark.errors import (
     AlreadyExistsError,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kmq_spark.client.record import Record
-from kmq_spark.client.values import to_bytes
+from kmq_spark.client.records.record import Record
+from kmq_spark.client.records.values import to_bytes
 from kmq_spark.errors import InvalidRequestError
 
 #: Headers of the record: the type of the body, and the message's headers as JSON.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from kmq_spark.client.arguments import checked_flag
-from kmq_spark.client.producer import Producer
-from kmq_spark.client.resource import Resource
-from kmq_spark.client.shared_reader import single_partition
+from kmq_spark.client.consuming.shared_reader import single_partition
+from kmq_spark.client.handles.arguments import checked_flag
+from kmq_spark.client.handles.resource import Resource
+from kmq_spark.client.sending.producer import Producer
+from kmq_spark.client.sending.transaction import Transaction
 from kmq_spark.client.store import Store
-from kmq_spark.client.transaction import Transaction
 from kmq_spark.errors import ClosedError, IllegalStateError, QueueFullError, TransactionAbortedError
 from kmq_spark.v2.message import KmqMessage, encoded
 

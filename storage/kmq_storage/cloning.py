@@ -16,15 +16,15 @@ from kmq_storage.errors import AlreadyExistsError, UnavailableError
 from kmq_storage.format.identity import Identity, encode_identity
 from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import LOG, PageRef, decode_refs
-from kmq_storage.log.checkpoint import publish_root, write_pages
+from kmq_storage.log.checkpoints.checkpoint import publish_root, write_pages
+from kmq_storage.log.checkpoints.paging import rows_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.moving import trying_again
-from kmq_storage.log.paging import rows_of
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.store_files import check_no_other_use, is_missing, no_folder
 from kmq_storage.maintenance.checkpointing import check_undamaged
 from kmq_storage.maintenance.reports import CloneReport

@@ -11,9 +11,9 @@ import pyarrow as pa
 from kmq_storage.errors import InvalidRequestError, KmqError, UnavailableError
 from kmq_storage.format.records import without_offsets
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import scan
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import scan
+from kmq_storage.log.state.topic_state import Topic
 
 #: No limit, for the rendering of a record.
 _ALL = 2**31 - 1

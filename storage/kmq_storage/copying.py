@@ -37,16 +37,16 @@ from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import SEGMENT, Row, weight_of
 from kmq_storage.groups import has_live_member
-from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.binding.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
-from kmq_storage.log.manifest_rows import row_of_segment
+from kmq_storage.log.index.manifest_rows import row_of_segment
+from kmq_storage.log.index.offset_index import Gap
 from kmq_storage.log.moving import missing_file
-from kmq_storage.log.offset_index import Gap
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import moved
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import moved
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Partition, Topic
 from kmq_storage.maintenance.checkpointing import check_undamaged
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.segment_files import tombstone_second, write_segment

@@ -17,9 +17,9 @@ from kmq_storage.arrays import Numbers
 from kmq_storage.format.records import keys_of, tombstones_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.compact import keep_only
 from kmq_storage.maintenance.newest import keyed, newest_offsets
 from kmq_storage.maintenance.replacement import Replacement

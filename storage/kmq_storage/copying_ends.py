@@ -10,8 +10,8 @@ import numpy as np
 
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.format.queue_table import Beginnings
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.replacement import Records, Replacement
 from kmq_storage.maintenance.runs import BegunRun
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 
 from kmq_storage.errors import ConflictError, InvalidRequestError, KmqWarning
 from kmq_storage.format.entries import BatchIdEntry, Entry
-from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.binding.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_snapshot import copied, state_entry
-from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.snapshot import copied, state_entry
 from kmq_storage.slips import tell_noted
 
 

@@ -20,12 +20,12 @@ from kmq_storage.format.queue_entries import (
     Run,
     SealedSlipAcquireEntry,
 )
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.gone_topics import deleted
-from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queues import spans_of
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.gone_topics import deleted
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.queues import spans_of
+from kmq_storage.log.state.store_state import StoreState
 
 #: The most records that an entry can ask for.
 _MOST = 2**32 - 1

@@ -13,7 +13,7 @@ from kmq_storage import paths
 from kmq_storage.environment import this_process
 from kmq_storage.errors import FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.membership import live_members

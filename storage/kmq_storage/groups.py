@@ -8,11 +8,11 @@ from typing import TypeVar
 from kmq_storage.errors import CorruptionError, IllegalStateError, NotFoundError
 from kmq_storage.exclusive import has_exclusive_member
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.group_state import Group
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.log.state.group_state import Group
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic, out_of_range
 from kmq_storage.membership import discard_locks, let_die, live_members
 from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
 from kmq_storage.names import check_name

@@ -19,10 +19,10 @@ from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AnswerEntry
 from kmq_storage.format.records import column_of
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.manifest_rows import row_of_records
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import scan
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.index.manifest_rows import row_of_records
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import scan
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Commit
 from kmq_storage.names import queue_of_log
 

@@ -20,13 +20,13 @@ from kmq_storage.format.murmur2 import murmur2
 from kmq_storage.format.plain_columns import flags_of, scalar
 from kmq_storage.format.queue_entries import LookEntry
 from kmq_storage.format.records import column_of, keys_of
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_runs import runs_of
-from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queues import spans_of
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice, scan
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import Slice, scan
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.queues import spans_of
+from kmq_storage.log.state.queues.runs import runs_of
 from kmq_storage.lost_records import finish_free, gaps_of, loss_of
 
 if TYPE_CHECKING:

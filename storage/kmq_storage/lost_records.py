@@ -14,12 +14,12 @@ from kmq_storage.deliveries import answer
 from kmq_storage.errors import ConflictError, DataLossError, KmqError, LeaseExpiredError
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import ACK, RECALL, LookEntry, Run
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.offset_index import Gap
-from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import scan
+from kmq_storage.log.index.offset_index import Gap
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import scan
+from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.names import queue_of_log
 
 #: How many offsets are searched for the next record behind dropped ones.

@@ -31,12 +31,12 @@ from kmq_storage.format.group_entries import (
 from kmq_storage.format.manifest import Key
 from kmq_storage.group_planning import Topics
 from kmq_storage.liveness import Liveness
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.group_state import Group
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.group_state import Group
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Lock
 

@@ -12,12 +12,12 @@ from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarni
 from kmq_storage.filters import checked_filter
 from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.queue_entries import BindEntry, QueueEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queues import spans_of
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.queues import spans_of
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.looking import entering_later
 from kmq_storage.model import QueueInfo, QueueSettings, QueueStats, TopicSettings
 from kmq_storage.names import check_name, queue_log

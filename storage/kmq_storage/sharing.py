@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from kmq_storage import limits, paths
 from kmq_storage.errors import CorruptionError, InvalidRequestError, UnavailableError
 from kmq_storage.format.identity import Identity
-from kmq_storage.log.collected import mark_collected
+from kmq_storage.log.bucket.collected import mark_collected
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.clones import CloneRecord, encode_clone
 from kmq_storage.maintenance.pins import pinned

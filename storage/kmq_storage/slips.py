@@ -40,9 +40,9 @@ from kmq_storage.format.slip_words import (
     SlipWords,
     plain_notes,
 )
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_state import Queue, Slip
+from kmq_storage.log.state.queues.queue import Queue, Slip
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
 

@@ -16,12 +16,12 @@ from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.evolution import check_evolution, is_same
 from kmq_storage.format.records import timestamps_of
 from kmq_storage.format.typed import VERSIONS_MAX, check_schema, encode_schema
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.reader import ChunkReader, offset_of_row
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader, offset_of_row
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings, decode_schema
 from kmq_storage.names import check_name
 from kmq_storage.numeric import whole

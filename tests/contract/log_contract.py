@@ -21,9 +21,9 @@ from kmq_storage.errors import (
     QueueFullError,
 )
 from kmq_storage.format.entries import ProducerEntry, RecordsEntry, TopicEntry
-from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
+from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.reading.reader import ChunkReader
 from tests.support.storage import TOPIC_ID, make_topic, send, unit_of, values_of
 
 Open = Callable[..., CommitLog]

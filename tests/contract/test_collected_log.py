@@ -16,7 +16,7 @@ from kmq_storage import limits, paths
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.errors import CommitOutcomeUnknownError, OffsetOutOfRangeError
 from kmq_storage.format.identity import BucketFacts, Identity
-from kmq_storage.log.bucket_log import BucketLog
+from kmq_storage.log.bucket.bucket_log import BucketLog
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles

@@ -11,7 +11,7 @@ from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.identity import BucketFacts, Identity
-from kmq_storage.log.bucket_log import BucketLog
+from kmq_storage.log.bucket.bucket_log import BucketLog
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.storage import make_topic, send, values_of

@@ -20,8 +20,8 @@ from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import FencedError
 from kmq_storage.format.identity import BucketFacts, Identity, decode_identity, encode_identity
-from kmq_storage.log.bucket_log import BucketLog
-from kmq_storage.log.commit_objects import CommitObjects
+from kmq_storage.log.bucket.bucket_log import BucketLog
+from kmq_storage.log.bucket.commit_objects import CommitObjects
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects import lease
 from kmq_storage.objects.bucket import Put
@@ -203,7 +203,7 @@ def test_a_commit_that_is_there_after_all_stays_where_no_upload_is_conditional()
 def test_a_writer_that_was_stopped_for_longer_than_its_lease_is_fenced(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("kmq_storage.log.single_writer._SETTLE", 0.0)
+    monkeypatch.setattr("kmq_storage.log.bucket.single_writer._SETTLE", 0.0)
     monkeypatch.setattr(lease.Lease, "_beat", lambda *_: None)  # as if it was stopped
     clock = [0]
     bucket = MemoryBucket("memory-bucket://one", clock=lambda: clock[0])

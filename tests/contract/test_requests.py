@@ -16,9 +16,9 @@ from kmq_spark.errors import UnavailableError
 from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.identity import BucketFacts, Identity
-from kmq_storage.log.bucket_log import BucketLog, pause_after
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import scan
+from kmq_storage.log.bucket.bucket_log import BucketLog, pause_after
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import scan
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.open import open_files
 from tests.support.counting_bucket import CountingBucket

@@ -13,9 +13,9 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
-from kmq_storage.log.commit_objects import CommitObjects, NewCommit
-from kmq_storage.log.follower import Follower
-from kmq_storage.log.lost_ranges import Unnamed
+from kmq_storage.log.bucket.commit_objects import CommitObjects, NewCommit
+from kmq_storage.log.bucket.follower import Follower
+from kmq_storage.log.state.lost_ranges import Unnamed
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles

@@ -9,7 +9,7 @@ from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.integrity.rebuild import rebuild
 from kmq_storage.integrity.verify import why_closed
-from kmq_storage.log.collected import mark_collected
+from kmq_storage.log.bucket.collected import mark_collected
 from kmq_storage.log.open import with_shared
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects import read_cache

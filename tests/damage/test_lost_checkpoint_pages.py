@@ -13,7 +13,7 @@ import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.integrity.rebuild import rebuild
-from kmq_storage.log.collected import mark_collected
+from kmq_storage.log.bucket.collected import mark_collected
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.damage.bucket import commits_of, filled_bucket, flip, read_around, remove, store_in

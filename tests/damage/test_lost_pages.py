@@ -18,7 +18,7 @@ import kmq_spark as kmq
 from kmq_storage import limits
 from kmq_storage.format.manifest import SEGMENT, Row
 from kmq_storage.integrity.found_segments import without_overlaps
-from kmq_storage.log import paging
+from kmq_storage.log.checkpoints import paging
 from kmq_storage.objects.local import LocalDisk
 from tests.support.damage import flip
 from tests.support.dying_disk import Died, die

@@ -16,8 +16,8 @@ import kmq_spark as kmq
 from kmq_storage import limits
 from kmq_storage.format.frame import ALIGNMENT, MAGIC
 from kmq_storage.format.layout_entries import CondemnEntry
-from kmq_storage.log import behind
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.disk import behind
 from tests.damage.bucket import read_around
 from tests.damage.disk import opened, repaired_store
 from tests.damage.told import tell_losses

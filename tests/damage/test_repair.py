@@ -15,8 +15,8 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
 from kmq_storage import paths
-from kmq_storage.log.behind import go_on_behind
-from kmq_storage.log.lost_ranges import Unnamed
+from kmq_storage.log.disk.behind import go_on_behind
+from kmq_storage.log.state.lost_ranges import Unnamed
 from kmq_storage.objects.local import LocalDisk
 from tests.damage.store import Contents, make_store, read_partition
 from tests.damage.sweep import Harm, harms

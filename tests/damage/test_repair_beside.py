@@ -13,10 +13,11 @@ from kmq_spark.cli.command_line import main
 from kmq_storage import paths
 from kmq_storage.format.frame import MAGIC
 from kmq_storage.integrity import repair
-from kmq_storage.log import behind, checkpoint
-from kmq_storage.log.hint import Hint, open_hint
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.lost_ranges import Unnamed
+from kmq_storage.log.checkpoints import checkpoint
+from kmq_storage.log.disk import behind
+from kmq_storage.log.disk.local_log import LocalLog
+from kmq_storage.log.files.hint import Hint, open_hint
+from kmq_storage.log.state.lost_ranges import Unnamed
 from tests.damage import bucket as buckets
 from tests.support.damage import flip
 from tests.support.dying_disk import Died, die

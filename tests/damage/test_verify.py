@@ -15,8 +15,8 @@ import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
 from kmq_storage.format.manifest import Row
 from kmq_storage.integrity.log_remains import commits_left
-from kmq_storage.log.behind import go_on_behind
-from kmq_storage.log.lost_ranges import Unnamed
+from kmq_storage.log.disk.behind import go_on_behind
+from kmq_storage.log.state.lost_ranges import Unnamed
 from tests.damage.store import make_store
 from tests.support.damage import flip
 from tests.support.sources import ROOT

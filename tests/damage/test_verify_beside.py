@@ -14,8 +14,8 @@ from kmq_storage.integrity import unneeded
 from kmq_storage.integrity.log_files import LogFilesCheck
 from kmq_storage.integrity.log_remains import LeftCommit, commits_left
 from kmq_storage.log.cursor import Cursor
-from kmq_storage.log.journal import Journal, StoredFrame
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
+from kmq_storage.log.files.journal import Journal, StoredFrame
 from kmq_storage.objects.files import Bytes, Files
 from kmq_storage.objects.local import LocalDisk
 from tests.support.engine import Sent, open_engine, send_rows

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kmq_storage.cloning import make_clone
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.clones import CloneRecord, encode_clone
 from kmq_storage.objects.local import LocalDisk

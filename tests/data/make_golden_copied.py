@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from kmq_storage.copying import copy_topics
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data import make_golden_queues

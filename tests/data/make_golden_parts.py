@@ -10,7 +10,7 @@ from pathlib import Path
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.records import KEY
 from kmq_storage.format.typed import encode_schema
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 from tests.data import make_golden_typed
 from tests.data.making import commit, golden_log

@@ -23,7 +23,7 @@ from kmq_storage.format.queue_entries import (
 from kmq_storage.format.records import KEY, PROPERTIES
 from kmq_storage.format.schedule_entry import Schedule, ScheduleEntry
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_rows import NEVER
+from kmq_storage.log.state.queues.rows import NEVER
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.model import QueueSettings
 from tests.data.making import BEGIN_US, commit, golden_log, rows, send

@@ -15,9 +15,9 @@ import kmq_spark as kmq
 from kmq_storage.environment import Environment
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.records import stored_schema
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk

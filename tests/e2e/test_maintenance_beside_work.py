@@ -15,9 +15,9 @@ from pathlib import Path
 import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.moving import planning
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges
 from kmq_storage.maintenance.reports import CompactReport

@@ -24,7 +24,7 @@ from benchmarks.races.queue_messages import name_of
 from benchmarks.races.queue_phases import Race
 from benchmarks.races.race_messages import batch
 from kmq_spark import openmessaging as oms
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 
 pytestmark = pytest.mark.e2e
 

@@ -18,8 +18,8 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     Run,
 )
-from kmq_storage.log.queue_rows import NEVER
-from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.rows import NEVER
 
 
 @dataclass

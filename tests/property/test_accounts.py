@@ -15,8 +15,8 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kmq_spark.client.keyed_queues import KeyedQueues
-from kmq_spark.client.keyed_receiving import KeyedDelivery
+from kmq_spark.client.keyed.queues import KeyedQueues
+from kmq_spark.client.keyed.receiving import KeyedDelivery
 from kmq_spark.client.store import Store
 from kmq_spark.errors import LeaseExpiredError
 from kmq_storage.environment import Environment

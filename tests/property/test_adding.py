@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kmq_spark.client import compiled
-from kmq_spark.client.pending import Pending
-from kmq_spark.client.send_future import SendFuture
-from kmq_spark.client.waiting_extras import waiting_extras
+from kmq_spark.client.encoding.waiting_extras import waiting_extras
+from kmq_spark.client.handles.send_future import SendFuture
+from kmq_spark.client.sending.pending import Pending
 from kmq_storage.environment import SYSTEM
 
 pytestmark = pytest.mark.skipif(not compiled.is_there, reason="nothing compiled it")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from kmq_spark.errors import OffsetOutOfRangeError
-from kmq_storage.log import paging
+from kmq_storage.log.checkpoints import paging
 from kmq_storage.maintenance import newest
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges

@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kmq_spark as kmq
-from kmq_spark.client.few_rows import FewRows, are_few
-from kmq_spark.client.routing import Router, Rows
-from kmq_spark.client.row_work import RowWork
-from kmq_spark.client.sends import RowSends
-from kmq_spark.client.storable import one_is_unstorable, unstorable
-from kmq_spark.client.work import Means
+from kmq_spark.client.encoding.routing import Router, Rows
+from kmq_spark.client.encoding.storable import one_is_unstorable, unstorable
+from kmq_spark.client.sending.few_rows import FewRows, are_few
+from kmq_spark.client.sending.row_work import RowWork
+from kmq_spark.client.sending.sends import RowSends
+from kmq_spark.client.sending.work import Means
 from kmq_storage.format.few_rows import decode_rows, encode_rows
 from kmq_storage.format.records import (
     HEADERS,
@@ -31,10 +31,10 @@ from kmq_storage.format.records import (
     stored_schema,
     timestamps_of,
 )
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.staging import PartitionRecords
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import TopicSettings
 from tests.support.storage import encoded_batch
 

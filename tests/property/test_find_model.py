@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kmq_spark as kmq
-from kmq_storage.log import search
+from kmq_storage.log.reading import search
 from tests.support.engine import open_engine
 
 PARTITIONS = 2

@@ -23,9 +23,9 @@ from kmq_storage.format.group_entries import (
     PlannedMember,
 )
 from kmq_storage.format.manifest import Key
-from kmq_storage.log.binding import RefusedError, Unit, bind
-from kmq_storage.log.group_state import Group
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.binding.binding import RefusedError, Unit, bind
+from kmq_storage.log.state.group_state import Group
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.membership import topics_of
 
 RECORDS = 1_000

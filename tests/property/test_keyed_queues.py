@@ -18,7 +18,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.client.store import Store
 from kmq_storage import limits
 from kmq_storage.errors import OffsetOutOfRangeError
@@ -26,8 +26,9 @@ from kmq_storage.format import queue_directory, queue_table
 from kmq_storage.keyed import index, loose, parts, rows
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.keyed.wanted import WantedQueues
-from kmq_storage.log import paging, run_index, runs
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.checkpoints import paging
+from kmq_storage.log.reading import run_index, runs
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
 from kmq_storage.maintenance.seal import plan_seal, seal

@@ -24,15 +24,16 @@ from kmq_storage.errors import DataLossError
 from kmq_storage.format.entries import RecordsEntry, TopicEntry
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import SEGMENT, Page, Row
-from kmq_storage.log import paging, spread
-from kmq_storage.log.checkpoint import newest_checkpoint, write_checkpoint
+from kmq_storage.log.checkpoints import paging
+from kmq_storage.log.checkpoints.checkpoint import newest_checkpoint, write_checkpoint
+from kmq_storage.log.checkpoints.snapshot import snapshot
 from kmq_storage.log.cursor import Cursor
-from kmq_storage.log.excerpt import excerpt_of
-from kmq_storage.log.offset_index import OffsetIndex
-from kmq_storage.log.row_table import packed_between
-from kmq_storage.log.snapshot import snapshot
-from kmq_storage.log.spread import spread_of
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.index import spread
+from kmq_storage.log.index.excerpt import excerpt_of
+from kmq_storage.log.index.offset_index import OffsetIndex
+from kmq_storage.log.index.row_table import packed_between
+from kmq_storage.log.index.spread import spread_of
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.objects.memory import MemoryDisk
 from tests.unit.storage.test_state_and_chunks import _no_pages
 

@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kmq_spark.client import compiled
-from kmq_spark.client import waiting_extras as waiting
-from kmq_spark.client.encoding import rows_of_columns
-from kmq_spark.client.routing import Rows
-from kmq_spark.client.stored_extras import StoredExtras, stored_extras
-from kmq_spark.client.values import checked_extras
+from kmq_spark.client.encoding import waiting_extras as waiting
+from kmq_spark.client.encoding.routing import Rows
+from kmq_spark.client.encoding.rows import rows_of_columns
+from kmq_spark.client.records.stored_extras import StoredExtras, stored_extras
+from kmq_spark.client.records.values import checked_extras
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.message import BytesMessage
 from kmq_spark.openmessaging.stored import extras_of

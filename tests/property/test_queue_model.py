@@ -44,11 +44,11 @@ from kmq_storage.format.queue_entries import (
     SlipAnswerEntry,
 )
 from kmq_storage.format.schedule_entry import Schedule, ScheduleEntry
-from kmq_storage.log.binding import RefusedError, Unit, bind
-from kmq_storage.log.queue_rows import NEVER
-from kmq_storage.log.queue_snapshot import queues_snapshot, restore_queues, rows_snapshot
-from kmq_storage.log.queues import Queues, spans_of
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.binding.binding import RefusedError, Unit, bind
+from kmq_storage.log.state.queues.queues import Queues, spans_of
+from kmq_storage.log.state.queues.rows import NEVER
+from kmq_storage.log.state.queues.snapshot import queues_snapshot, restore_queues, rows_snapshot
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import QueueSettings, QueueStats
 from tests.property.queue_records import Model, SlipModel, Totals, one_by_one, said_while_unbound
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kmq_spark.client import transaction, written
-from kmq_spark.client.gathered import Gathered
-from kmq_spark.client.pending import Pending
-from kmq_storage.log import binding
+from kmq_spark.client.sending import transaction, written
+from kmq_spark.client.sending.gathered import Gathered
+from kmq_spark.client.sending.pending import Pending
+from kmq_storage.log.binding import binding
 from tests.property.test_transaction_model import TransactionModel
 
 Mutant = Callable[[pytest.MonkeyPatch], None]

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kmq_spark as kmq
-from kmq_spark.client.plain_values import plain_values
+from kmq_spark.client.records.plain_values import plain_values
 from kmq_storage.format.typed import stored_type
 from kmq_storage.objects import memory
 from tests.support.arrow_data import TYPES, tables

@@ -8,14 +8,14 @@ from typing import Any
 from kmq_storage import paths
 from kmq_storage.format.identity import Identity
 from kmq_storage.format.manifest import Row
-from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.checkpoints.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.checkpoints.snapshot import snapshot
 from kmq_storage.log.cursor import Cursor
-from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import Journal
-from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.replica import Replica
-from kmq_storage.log.snapshot import snapshot
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.disk.replica import Replica
+from kmq_storage.log.files.hint import Hint
+from kmq_storage.log.files.journal import Journal
+from kmq_storage.log.index.manifest import Manifest
+from kmq_storage.log.state.store_state import StoreState
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.watch import is_apart
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kmq_storage.log import bucket_log, follower
-from kmq_storage.log.commit_objects import CommitObjects, NewCommit
-from kmq_storage.log.next_object import NextObject
+from kmq_storage.log.bucket import bucket_log, follower
+from kmq_storage.log.bucket.commit_objects import CommitObjects, NewCommit
+from kmq_storage.log.bucket.next_object import NextObject
 from kmq_storage.objects.bucket import Put
 from tests.simulation.mutants import Mutant, _nothing
 

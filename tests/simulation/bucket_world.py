@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 from kmq_storage.errors import UnavailableError
-from kmq_storage.log.bucket_log import BucketLog
-from kmq_storage.log.checkpoint import checkpoints, has_pages, read_checkpoint
-from kmq_storage.log.collected import collected_lsn
+from kmq_storage.log.bucket.bucket_log import BucketLog
+from kmq_storage.log.bucket.collected import collected_lsn
+from kmq_storage.log.bucket.commit_objects import CommitObjects, NewCommit
+from kmq_storage.log.checkpoints.checkpoint import checkpoints, has_pages, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.commit_objects import CommitObjects, NewCommit
 from tests.simulation.audit import described
 from tests.simulation.bucket import STALE, BucketFaults, SimulatedBucket, SimulatedFiles
 from tests.simulation.scheduler import Scheduler

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_spark.client.queue_delivery import Delivery
+from kmq_spark.client.queues.delivery import Delivery
 from kmq_storage.errors import UnavailableError
 from kmq_storage.format.queue_entries import LookEntry
 from kmq_storage.format.records import KEY, PROPERTIES, PROPERTIES_TYPE, stored_schema

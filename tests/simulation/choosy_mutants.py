@@ -10,12 +10,12 @@ import pytest
 
 from kmq_storage import looking
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
-from kmq_storage.log import binding
-from kmq_storage.log.queue_rows import NEVER
-from kmq_storage.log.queue_source import Source
-from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queue_topics import Binding
-from kmq_storage.log.uniqs import Uniqs
+from kmq_storage.log.binding import binding
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.rows import NEVER
+from kmq_storage.log.state.queues.source import Source
+from kmq_storage.log.state.queues.topics import Binding
+from kmq_storage.log.state.uniqs import Uniqs
 from tests.simulation.mutants import Mutant, _nothing
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kmq_storage.log import binding, checkpoint
+from kmq_storage.log.binding import binding
+from kmq_storage.log.checkpoints import checkpoint
 from kmq_storage.maintenance import collect
 from tests.simulation.mutants import Mutant, _nothing
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice, scan
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import Slice, scan
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from tests.simulation.oracle import Oracle, Part
 from tests.simulation.watch import is_apart
 

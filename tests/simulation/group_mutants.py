@@ -8,8 +8,8 @@ import pytest
 
 from kmq_storage import group_planning
 from kmq_storage.format.group_entries import GroupPlan
-from kmq_storage.log import binding
-from kmq_storage.log.group_state import Group
+from kmq_storage.log.binding import binding
+from kmq_storage.log.state.group_state import Group
 from tests.simulation.mutants import Mutant, _nothing
 
 

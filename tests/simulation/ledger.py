@@ -32,7 +32,7 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.uniq_entry import UniqEntry
-from kmq_storage.log.queue_rows import NEVER
+from kmq_storage.log.state.queues.rows import NEVER
 
 #: A record of a queue: partition and offset.
 Place = tuple[Key, int]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from kmq_storage.errors import CorruptionError, UnavailableError
 from kmq_storage.integrity.repair import repair
 from kmq_storage.log.moving import planning
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import compact_keys, compact_topic, merge, plan_merges

@@ -14,23 +14,20 @@ import pytest
 from kmq_storage import limits, paths
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.format.manifest import Row
-from kmq_storage.log import (
-    binding,
-    checkpoint,
-    paging,
-    recovery,
-    rewriting,
-    scan,
-)
-from kmq_storage.log.group_sync import GroupSync
-from kmq_storage.log.hint import SYNCED, WRITTEN, Hint
-from kmq_storage.log.journal import Journal
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.mending import Mending
-from kmq_storage.log.replica import Replica
-from kmq_storage.log.scan import Slice
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.written_end import WrittenEnd
+from kmq_storage.log.binding import binding
+from kmq_storage.log.checkpoints import checkpoint, paging
+from kmq_storage.log.disk import recovery
+from kmq_storage.log.disk.group_sync import GroupSync
+from kmq_storage.log.disk.local_log import LocalLog
+from kmq_storage.log.disk.mending import Mending
+from kmq_storage.log.disk.replica import Replica
+from kmq_storage.log.disk.written_end import WrittenEnd
+from kmq_storage.log.files import rewriting
+from kmq_storage.log.files.hint import SYNCED, WRITTEN, Hint
+from kmq_storage.log.files.journal import Journal
+from kmq_storage.log.reading import scan
+from kmq_storage.log.reading.scan import Slice
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.maintenance import collect, newest, segment_files
 from kmq_storage.maintenance.references import References
 from tests.simulation import world

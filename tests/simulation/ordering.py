@@ -6,16 +6,16 @@ The letter and the offset behind its record are one commit, as an orderly consum
 from __future__ import annotations
 
 from kmq_spark.client.orderly.dead_letters import Burials, dead_letter_topic
-from kmq_spark.client.record import Record
-from kmq_spark.client.record_values import records_of
+from kmq_spark.client.records.record import Record
+from kmq_spark.client.records.record_values import records_of
 from kmq_storage.errors import ConflictError, FencedError, OffsetOutOfRangeError
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import scan
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import scan
+from kmq_storage.log.state.store_state import StoreState
 from tests.simulation.sharing import GROUP, GroupWorld, Sharer
 
 _LETTERS = dead_letter_topic(GROUP)

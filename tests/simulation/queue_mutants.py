@@ -8,22 +8,24 @@ from typing import Any
 
 import pytest
 
-from kmq_spark.client import dead_letters
 from kmq_spark.client.orderly.dead_letters import Burials
 from kmq_spark.client.orderly.dead_letters import dead_letters as dead_letters_of_group
+from kmq_spark.client.queues import dead_letters
 from kmq_storage import deliveries
 from kmq_storage.errors import KmqError
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.queue_entries import EXHAUSTED, AcquireEntry, AnswerEntry, Run
-from kmq_storage.log import binding, checkpoint, local_log
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.late_answers import names_in
-from kmq_storage.log.queue_busy import Busy
-from kmq_storage.log.queue_rows import LOCKED, Rows
-from kmq_storage.log.queue_source import Source
-from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queues import spans_of
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.binding import binding
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.checkpoints import checkpoint
+from kmq_storage.log.disk import local_log
+from kmq_storage.log.state.queues.busy import Busy
+from kmq_storage.log.state.queues.late_answers import names_in
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.queues import spans_of
+from kmq_storage.log.state.queues.rows import LOCKED, Rows
+from kmq_storage.log.state.queues.source import Source
+from kmq_storage.log.state.store_state import StoreState
 from tests.simulation import transacting
 from tests.simulation.mutants import Mutant, _nothing
 

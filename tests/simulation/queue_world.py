@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from kmq_spark.client import dead_letters
-from kmq_spark.client import queue as client_queue
-from kmq_spark.client.queue import Queue
-from kmq_spark.client.queue_delivery import Delivery
+from kmq_spark.client.queues import dead_letters
+from kmq_spark.client.queues import queue as client_queue
+from kmq_spark.client.queues.delivery import Delivery
+from kmq_spark.client.queues.queue import Queue
 from kmq_storage.errors import NotFoundError
 from kmq_storage.format.entries import ProducerEntry, TopicEntry
 from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AcquireEntry, AnswerEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_rows import FREE, GONE, LOCKED, WAITING
+from kmq_storage.log.state.queues.rows import FREE, GONE, LOCKED, WAITING
 from kmq_storage.queues import create_queue
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.ledger import Account, Ledger, Place, places_of

@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.queue import Queue
-from kmq_spark.client.queue_delivery import Delivery
+from kmq_spark.client.queues.delivery import Delivery
+from kmq_spark.client.queues.queue import Queue
 from kmq_storage.errors import ConflictError, CorruptionError, LeaseExpiredError, UnavailableError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.schedule_entry import Schedule, ScheduleEntry
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.queue_rows import NEVER
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.binding.uniq_binding import StoredBeforeError
 from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
-from kmq_storage.log.uniq_binding import StoredBeforeError
+from kmq_storage.log.state.queues.rows import NEVER
 from kmq_storage.names import queue_log
 from tests.simulation.ledger import Place
 from tests.simulation.oracle import Record

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from kmq_storage.format.queue_entries import RECALL, AnswerEntry, LookEntry
-from kmq_storage.log import binding, queue_snapshot
-from kmq_storage.log.late_answers import NameOf
-from kmq_storage.log.queue_source import Source
-from kmq_storage.log.queue_state import Queue
-from kmq_storage.log.queue_topics import Left
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.binding import binding
+from kmq_storage.log.state.queues import snapshot as queue_snapshot
+from kmq_storage.log.state.queues.late_answers import NameOf
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.source import Source
+from kmq_storage.log.state.queues.topics import Left
+from kmq_storage.log.state.store_state import StoreState
 from tests.simulation.mutants import Mutant, _nothing
 
 

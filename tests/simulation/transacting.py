@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.producer import _open_epoch
-from kmq_spark.client.queue import Queue
-from kmq_spark.client.queue_delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queues.queue import Queue
+from kmq_spark.client.sending.producer import _open_epoch
 from kmq_storage import deliveries
 from kmq_storage.errors import (
     ConflictError,
@@ -23,7 +23,7 @@ from kmq_storage.errors import (
 )
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry, ProducerEntry
 from kmq_storage.format.queue_entries import ACK
-from kmq_storage.log.binding import RefusedError, Unit
+from kmq_storage.log.binding.binding import RefusedError, Unit
 from tests.simulation.ledger import Place
 from tests.simulation.oracle import Part, Record
 from tests.simulation.queueing import JOBS

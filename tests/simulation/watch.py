@@ -9,7 +9,7 @@ from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.framing import Stamp
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.names import queue_of_log
 from tests.simulation.oracle import Oracle, Part, Record
 

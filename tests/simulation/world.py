@@ -21,12 +21,13 @@ from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CorruptionError, UnavailableError
 from kmq_storage.format.entries import ProducerEntry, TopicEntry
-from kmq_storage.log import manifest, paging
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.checkpoints import paging
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.cursor import Cursor
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.framing import Framed
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.index import manifest
 from kmq_storage.log.staging import SizedBatch
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance import maintain

@@ -11,7 +11,7 @@ import pyarrow as pa
 from kmq_storage.errors import ConflictError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.format.entries import GroupOffsetsEntry, ProducerEntry, RecordsEntry
 from kmq_storage.format.records import KEY, TIMESTAMP_TYPE, stored_schema
-from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
+from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from tests.simulation.oracle import Part, Place, Record

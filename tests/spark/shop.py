@@ -10,7 +10,7 @@ from typing import Any
 
 import kmq_spark as kmq
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.support.damage import flip
 
 Place = tuple[str, int, int]

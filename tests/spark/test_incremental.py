@@ -18,7 +18,7 @@ from kmq_storage.errors import (
     NotFoundError,
 )
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry, RecordsEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.spark.shop import Place, Shop
 
 pytestmark = pytest.mark.spark

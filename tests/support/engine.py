@@ -12,11 +12,11 @@ import pytest
 
 from kmq_spark.client.store import Store
 from kmq_storage.format.records import KEY, stored_schema
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Partition
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Partition
 from kmq_storage.maintenance import newest
 from kmq_storage.model import Commit
 from kmq_storage.objects.disk import Disk

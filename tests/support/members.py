@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kmq_spark.client.member_watch import MemberWatch
+from kmq_spark.client.consuming.member_watch import MemberWatch
 
 
 @contextmanager

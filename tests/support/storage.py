@@ -17,10 +17,10 @@ from kmq_storage.format.records import (
     encode_batch,
     stored_schema,
 )
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.model import Commit

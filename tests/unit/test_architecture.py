@@ -97,9 +97,9 @@ MAY_DELETE = {
     "kmq_storage.cloning",  # a clone that was never finished
     "kmq_storage.integrity.manifest_repair",  # pages that can't be read
     "kmq_storage.integrity.repair",  # pins that can't be read, checkpoints behind the one kept
-    "kmq_storage.log.collected",  # its own marks
-    "kmq_storage.log.commit_objects",  # for `collect`: commits before every checkpoint
-    "kmq_storage.log.log_folder",  # for the journal: for `collect`; what was cut off, or replaced
+    "kmq_storage.log.bucket.collected",  # its own marks
+    "kmq_storage.log.bucket.commit_objects",  # for `collect`: commits before every checkpoint
+    "kmq_storage.log.files.folder",  # for the journal: for `collect`; what was cut off, or replaced
     "kmq_storage.log.store_files",  # the identity of a store that gives way to a clone
     "kmq_storage.maintenance.collect",
     "kmq_storage.maintenance.pins",  # its own pin
@@ -342,7 +342,7 @@ def test_a_streaming_read_imports_neither_client_nor_writer_nor_what_only_an_arc
         "import kmq_spark.datasource.source, kmq_spark.datasource.spark_versions; "
         "import kmq_spark.datasource.stream_reader; "
         "heavy = {'pandas', 'fsspec', 'asyncio', 'ssl', 'pyarrow.compute', 'pyarrow.dataset', "
-        "'pyarrow.parquet', 'kmq_spark.client.producer', 'kmq_spark.client.consumer', "
+        "'pyarrow.parquet', 'kmq_spark.client.sending.producer', 'kmq_spark.client.consuming.consumer', "
         "'kmq_spark.datasource.writer', 'kmq_spark.archive'}; "
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )

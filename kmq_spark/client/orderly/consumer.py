@@ -12,13 +12,13 @@ import threading
 from collections.abc import Iterable
 from typing import Self
 
-from kmq_spark.client.arguments import check_plain, checked_timeout
+from kmq_spark.client.consuming.subscription import checked_topics, subscription_of
+from kmq_spark.client.handles.arguments import check_plain, checked_timeout
+from kmq_spark.client.handles.resource import Resource
 from kmq_spark.client.orderly.dead_letters import dead_letter_topic
 from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.orderly.reading import Reading
 from kmq_spark.client.orderly.rules import Listener, OrderlySettings
-from kmq_spark.client.resource import Resource
-from kmq_spark.client.subscription import checked_topics, subscription_of
 from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, KmqTimeoutError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable

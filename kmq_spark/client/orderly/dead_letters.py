@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kmq_spark.client.dead_letters import letters_unit
-from kmq_spark.client.record import Record
-from kmq_spark.client.values import PropertyValue
+from kmq_spark.client.queues.dead_letters import letters_unit
+from kmq_spark.client.records.record import Record
+from kmq_spark.client.records.values import PropertyValue
 from kmq_storage import topics
 from kmq_storage.format.entries import ProducerEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 
 
 def dead_letter_topic(group: str) -> str:

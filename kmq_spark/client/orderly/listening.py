@@ -24,7 +24,7 @@ from kmq_spark.client.orderly.rules import (
     settled,
 )
 from kmq_spark.client.orderly.runs import Runs
-from kmq_spark.client.record import Record
+from kmq_spark.client.records.record import Record
 from kmq_spark.errors import KmqError
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.commit_log import CommitLog

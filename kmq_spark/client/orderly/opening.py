@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from kmq_spark.client.arguments import checked_flag, checked_seconds
+from kmq_spark.client.handles.arguments import checked_flag, checked_seconds
 from kmq_storage.log.commit_log import CommitLog
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from kmq_spark.client.arguments import checked_count
+from kmq_spark.client.handles.arguments import checked_count
 from kmq_storage.environment import SYSTEM, Environment
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from kmq_spark.client.assignment import Ready
-from kmq_spark.client.consumer import Consumer
+from kmq_spark.client.consuming.assignment import Ready
+from kmq_spark.client.consuming.consumer import Consumer
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 
 _NOTHING = Unit(())
 

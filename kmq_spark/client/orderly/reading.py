@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
-from kmq_spark.client.consumer_settings import ConsumerSettings
+from kmq_spark.client.consuming.settings import ConsumerSettings
+from kmq_spark.client.consuming.subscription import Partitions, TopicPartition
 from kmq_spark.client.orderly.listening import WAITING_LOW, WAITING_MAX, Listening, PartitionQueue
 from kmq_spark.client.orderly.process_queue import drop
 from kmq_spark.client.orderly.reader import Place, Reader
 from kmq_spark.client.orderly.rules import Listener, OrderlySettings
-from kmq_spark.client.subscription import Partitions, TopicPartition
 from kmq_spark.errors import (
     ClosedError,
     DataLossError,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import Enum
 
-from kmq_spark.client.arguments import check_choice, checked_count, checked_seconds
+from kmq_spark.client.handles.arguments import check_choice, checked_count, checked_seconds
 from kmq_spark.client.orderly.process_queue import (
     HasOffset,
     QueueState,
@@ -21,7 +21,7 @@ from kmq_spark.client.orderly.process_queue import (
     discard,
     rollback,
 )
-from kmq_spark.client.record import Record
+from kmq_spark.client.records.record import Record
 
 #: Seconds until a suspended queue goes on, at least and at most, whatever was asked.
 _SUSPENDED_MIN, _SUSPENDED_MAX = 0.010, 30.0

@@ -30,7 +30,7 @@ from kmq_spark.datasource.spark_versions import IN_UTC
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.evolution import is_wider
 from kmq_storage.format.typed import stored_type
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import nearest
 
 _METADATA = (

@@ -24,8 +24,8 @@ from kmq_storage.errors import NotFoundError
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 
 
 def read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.RecordBatch]:

@@ -28,10 +28,10 @@ from kmq_spark.datasource.planning.view import View
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.errors import CorruptionError, NotFoundError
 from kmq_storage.format.layout import layout_of
-from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.open import open_place
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import moved, scan, scan_places
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import moved, scan, scan_places
 from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:

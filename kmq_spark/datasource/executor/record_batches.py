@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kmq_spark.client.constant_columns import constant
-from kmq_spark.client.fitting import fitted
+from kmq_spark.client.records.constant_columns import constant
+from kmq_spark.client.records.fitting import fitted
 from kmq_spark.datasource.columns.schema import CREATE_TIME
 from kmq_spark.datasource.columns.typed_schema import exact_times
 from kmq_spark.datasource.planning.view import View
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.reading.scan import Slice
 
 if TYPE_CHECKING:
     from kmq_storage.keyed.rows import KeyedRows

@@ -11,8 +11,8 @@ from pyspark.sql.datasource import InputPartition
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.errors import CorruptionError, UnavailableError
 from kmq_storage.format.manifest import Key, Page, PageRef
-from kmq_storage.log.live_rows import Cover
-from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.index.manifest import Manifest
+from kmq_storage.log.state.live_rows import Cover
 from kmq_storage.objects.open import open_files
 from kmq_storage.tables.segment_rows import Recent, page_batch, recent_batch
 

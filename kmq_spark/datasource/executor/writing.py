@@ -12,17 +12,17 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from kmq_spark.client.routing import Router, Rows, split
-from kmq_spark.client.storable import check_storable
-from kmq_spark.client.topic_arrow import CheckedBatch, rows_of_topic_arrow
-from kmq_spark.client.typed_topics import typed_columns
+from kmq_spark.client.encoding.routing import Router, Rows, split
+from kmq_spark.client.encoding.storable import check_storable
+from kmq_spark.client.sending.topic_arrow import CheckedBatch, rows_of_topic_arrow
+from kmq_spark.client.typed.topics import typed_columns
 from kmq_spark.datasource.executor.staged_output import StagedOutput
 from kmq_spark.datasource.sink.columns import TYPED_TOPIC, unused_columns
 from kmq_spark.datasource.sink.sink import Sink, Written
 from kmq_spark.datasource.sink.typed import check_spelling, narrowed, taken_columns
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError, NotFoundError
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import nearest
 
 _RECORD_COLUMNS = ("value", "key", "partition", "timestamp", "headers", "properties")

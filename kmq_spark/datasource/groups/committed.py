@@ -15,11 +15,11 @@ from kmq_storage.environment import Environment, is_of_this_host
 from kmq_storage.errors import FencedError, IllegalStateError
 from kmq_storage.exclusive import ExclusiveMembership
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.group_state import Group
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.group_state import Group
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import to_datetime
 
 #: Seconds that a query waits for its place: another query may need a moment to end after its stop,

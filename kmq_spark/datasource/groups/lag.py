@@ -11,7 +11,7 @@ from kmq_spark.datasource.offsets import StreamOffset
 from kmq_spark.datasource.opening import open_log
 from kmq_storage.errors import InvalidRequestError, KmqError
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 _Seen = TypeVar("_Seen")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kmq_spark.datasource.refusal import refuse
 from kmq_storage.format.entries import GroupOffsetsEntry
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.groups.committed import Place

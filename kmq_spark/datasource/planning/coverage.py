@@ -24,8 +24,8 @@ from kmq_spark.datasource.planning.history import History
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import InvalidRequestError, NotFoundError
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Partition, Topic, out_of_range
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Partition, Topic, out_of_range
 from kmq_storage.names import nearest
 
 #: The offset that stands for each word; a group without a commit begins at the start.

@@ -10,7 +10,7 @@ from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import DataLossError
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.planning.history import History

@@ -22,8 +22,8 @@ from kmq_spark.datasource.planning.ranges import OffsetRange, task_count
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import to_datetime, to_microseconds
 
 if TYPE_CHECKING:

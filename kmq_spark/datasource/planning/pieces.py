@@ -14,7 +14,7 @@ import numpy as np
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.ranges import OffsetRange, at_most, divide
-from kmq_storage.log.spread import Spread, firsts_and_lasts
+from kmq_storage.log.index.spread import Spread, firsts_and_lasts
 
 if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers

@@ -19,8 +19,8 @@ from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.pieces import Pieces, divided, share_of
 from kmq_spark.datasource.planning.ranges import TASK_BYTES_MIN, OffsetRange, task_count
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
-from kmq_storage.log.excerpt import Excerpt
-from kmq_storage.log.topic_state import check_inside
+from kmq_storage.log.index.excerpt import Excerpt
+from kmq_storage.log.state.topic_state import check_inside
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.planning.pieces import Parts

@@ -15,9 +15,9 @@ from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.planning.coverage import Coverage, cover
 from kmq_spark.datasource.planning.history import History
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.topics import first_offset_since
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from kmq_spark.datasource.planning.ranges import OffsetRange
-from kmq_storage.log.excerpt import Excerpt, excerpt_of
-from kmq_storage.log.offset_index import OffsetIndex
-from kmq_storage.log.row_table import packed_between
-from kmq_storage.log.spread import Spread, spread_of
-from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.log.index.excerpt import Excerpt, excerpt_of
+from kmq_storage.log.index.offset_index import OffsetIndex
+from kmq_storage.log.index.row_table import packed_between
+from kmq_storage.log.index.spread import Spread, spread_of
+from kmq_storage.log.state.topic_state import Partition, Topic
 
 if TYPE_CHECKING:
     from kmq_storage.arrays import Mask, Numbers

@@ -27,7 +27,7 @@ from kmq_spark.datasource.columns.typed_schema import (
 )
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 
 
 @dataclass(frozen=True)

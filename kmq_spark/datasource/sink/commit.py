@@ -22,7 +22,7 @@ from kmq_spark.datasource.sink.merging import merged
 from kmq_spark.datasource.sink.sink import Written
 from kmq_storage.errors import OffsetOutOfRangeError
 from kmq_storage.format.entries import BatchIdEntry, Entry, RecordsEntry
-from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.binding.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from kmq_spark.client.typed_topics import typed_columns
+from kmq_spark.client.typed.topics import typed_columns
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.sink_options import SinkOptions
 from kmq_spark.datasource.sink.columns import (
@@ -22,8 +22,8 @@ from kmq_spark.datasource.sink.packing import Packed, packed, unpacked
 from kmq_storage.errors import NotFoundError
 from kmq_storage.format.entries import BatchIdEntry, GroupOffsetsEntry, RecordsEntry
 from kmq_storage.log.staging import PartitionRecords
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import TopicSettings
 from kmq_storage.names import nearest, queue_of_log
 

@@ -12,9 +12,9 @@ from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
-from kmq_spark.client.fitting import is_rounded
-from kmq_spark.client.typed_arrow import ADDED, check_typed_columns, is_list
-from kmq_spark.client.typed_topics import TypedColumns
+from kmq_spark.client.records.fitting import is_rounded
+from kmq_spark.client.typed.arrow import ADDED, check_typed_columns, is_list
+from kmq_spark.client.typed.topics import TypedColumns
 from kmq_spark.datasource.columns.typed_schema import METADATA_NAMES, spark_arrow_schema
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import is_own, stored_type

@@ -26,7 +26,7 @@ from kmq_spark.datasource.streams.admission import Limits, take
 from kmq_spark.datasource.streams.backlog import Backlog, backlog_of, fits
 from kmq_spark.datasource.streams.waiting import WaitingRecords
 from kmq_storage.errors import DataLossError
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 
 def log_end(state: StoreState, options: SourceOptions) -> StreamOffset:

@@ -10,7 +10,7 @@ import numpy as np
 
 from kmq_spark.datasource.streams.backlog import Backlog
 from kmq_spark.datasource.streams.weighing import Weighed, proportion
-from kmq_storage.log.spread import Spread
+from kmq_storage.log.index.spread import Spread
 
 if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kmq_storage.log.spread import Spread
+from kmq_storage.log.index.spread import Spread
 
 if TYPE_CHECKING:
     from kmq_storage.arrays import Mask, Numbers

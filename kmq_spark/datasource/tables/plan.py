@@ -11,8 +11,8 @@ from kmq_spark.datasource.executor.commit_rows import CommitsTask
 from kmq_spark.datasource.executor.segment_rows import SegmentsTask
 from kmq_storage.format.manifest import Key, PageRef
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.live_rows import Cover, covers
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.live_rows import Cover, covers
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.tables.commit_rows import names_of
 from kmq_storage.tables.segment_rows import recent_rows
 

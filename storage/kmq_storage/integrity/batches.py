@@ -12,7 +12,7 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.plain_columns import numbers_of
 from kmq_storage.format.records import decode_batch, is_run, offsets_of, timestamp_bounds
 from kmq_storage.integrity.report import Damage
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk
 from kmq_storage.objects.mapping import brought_in
 

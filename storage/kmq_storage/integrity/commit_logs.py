@@ -9,11 +9,11 @@ from kmq_storage.integrity.lost_end import lost_end
 from kmq_storage.integrity.report import Damage, Finding
 from kmq_storage.integrity.small_files import check_hint
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.hint import open_hint
-from kmq_storage.log.journal import Journal
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
+from kmq_storage.log.files.hint import open_hint
+from kmq_storage.log.files.journal import Journal
 from kmq_storage.log.open import bucket_files
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 
 def check_log(log: CommitLog, state: StoreState, *, deep: bool) -> Iterator[Finding]:

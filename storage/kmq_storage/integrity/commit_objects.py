@@ -15,10 +15,10 @@ from kmq_storage.format.frame import FrameHeader, InvalidFrameError, read_direct
 from kmq_storage.integrity.frames import check_frame
 from kmq_storage.integrity.report import Damage, Finding
 from kmq_storage.integrity.second_looks import found_twice
-from kmq_storage.log.collected import collected_lsn
-from kmq_storage.log.commit_objects import CommitObjects, follows, proven_header
+from kmq_storage.log.bucket.collected import collected_lsn
+from kmq_storage.log.bucket.commit_objects import CommitObjects, follows, proven_header
 from kmq_storage.log.proven_reads import proven
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.read_cache import RemoteContents
 

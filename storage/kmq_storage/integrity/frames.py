@@ -11,7 +11,7 @@ from kmq_storage.format.entries import Entry, RecordsEntry
 from kmq_storage.format.frame import HEADER_BYTES, TRAILER_BYTES, FrameHeader, part_of
 from kmq_storage.integrity.blank import first_mark
 from kmq_storage.integrity.report import Damage
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.objects.files import Bytes
 
 

@@ -13,8 +13,8 @@ from kmq_storage.integrity.blank import first_mark
 from kmq_storage.integrity.frames import check_frame, marks
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.cursor import Cursor
-from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.files.journal import CollectedError, Journal, StoredFrame
+from kmq_storage.log.state.store_state import StoreState
 
 
 class LogFilesCheck:

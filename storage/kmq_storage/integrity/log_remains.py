@@ -12,15 +12,15 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import Identity
-from kmq_storage.log.collected import collected_lsn
-from kmq_storage.log.hint import open_hint
-from kmq_storage.log.journal import Journal
+from kmq_storage.log.bucket.collected import collected_lsn
+from kmq_storage.log.files.hint import open_hint
+from kmq_storage.log.files.journal import Journal
 from kmq_storage.log.open import bucket_files, is_disk
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:
-    from kmq_storage.log.commit_objects import CommitObject, CommitObjects
+    from kmq_storage.log.bucket.commit_objects import CommitObject, CommitObjects
     from kmq_storage.objects.bucket_files import BucketFiles
 
 
@@ -51,7 +51,7 @@ def commits_left(files: Files, identity: Identity) -> Iterator[LeftCommit]:
     if is_disk(files):
         journal = Journal(files, identity, open_hint(files, identity.seed, SYSTEM))
         return _of_frames(journal, journal.folder.first_lsn())
-    from kmq_storage.log.commit_objects import CommitObjects  # buckets are imported late
+    from kmq_storage.log.bucket.commit_objects import CommitObjects  # buckets are imported late
 
     objects = CommitObjects(bucket_files(files), identity.seed)
     return _of_objects(objects, objects.later_than(collected_lsn(bucket_files(files))))
@@ -97,7 +97,7 @@ def _of_frames(journal: Journal, first: int) -> Iterator[LeftCommit]:
 
 
 def _of_bucket(files: BucketFiles, identity: Identity, known: int, since: int) -> Remains:
-    from kmq_storage.log.commit_objects import CommitObjects  # buckets are imported late
+    from kmq_storage.log.bucket.commit_objects import CommitObjects  # buckets are imported late
 
     objects = CommitObjects(files, identity.seed)
     collected = collected_lsn(files)

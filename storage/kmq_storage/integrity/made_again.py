@@ -15,10 +15,10 @@ from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.manifest import STAGED
 from kmq_storage.integrity.found_segments import FoundSegment, find_segments
 from kmq_storage.integrity.unnamed import records_of
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic, recovered_name
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic, recovered_name
 from kmq_storage.model import TopicSettings
 from kmq_storage.names import check_name
 from kmq_storage.objects.files import Files

@@ -8,7 +8,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import PageRef, decode_page
 from kmq_storage.integrity.report import Damage, Finding, Note
-from kmq_storage.log.checkpoint import checkpoints, read_refs
+from kmq_storage.log.checkpoints.checkpoint import checkpoints, read_refs
 from kmq_storage.log.proven_reads import proven
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in

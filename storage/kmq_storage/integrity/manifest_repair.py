@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.integrity.page_repair import is_whole
-from kmq_storage.log.checkpoint import checkpoints, read_refs
+from kmq_storage.log.checkpoints.checkpoint import checkpoints, read_refs
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.objects.files import Files

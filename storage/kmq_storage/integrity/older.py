@@ -9,10 +9,10 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import LOG, Key, Row
 from kmq_storage.integrity.report import Damage, Finding
 from kmq_storage.integrity.rows import MISSING, by_file, check_file
-from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint
+from kmq_storage.log.checkpoints.checkpoint import Checkpoint, checkpoints, read_checkpoint
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.index.manifest import Manifest
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.maintenance.references import References
 from kmq_storage.objects.files import Files
 

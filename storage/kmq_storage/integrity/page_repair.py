@@ -22,12 +22,17 @@ from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import Key, PageRef, Row, decode_page, encode_page
 from kmq_storage.integrity.found_segments import FoundRows, find_segments
 from kmq_storage.integrity.log_remains import commits_left
-from kmq_storage.log.checkpoint import Checkpoint, checkpoints, read_checkpoint, write_checkpoint
-from kmq_storage.log.manifest_rows import row_of_records
-from kmq_storage.log.offset_index import Gap
+from kmq_storage.log.checkpoints.checkpoint import (
+    Checkpoint,
+    checkpoints,
+    read_checkpoint,
+    write_checkpoint,
+)
+from kmq_storage.log.index.manifest_rows import row_of_records
+from kmq_storage.log.index.offset_index import Gap
 from kmq_storage.log.proven_reads import proven
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 

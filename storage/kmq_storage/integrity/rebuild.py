@@ -21,16 +21,16 @@ from kmq_storage.integrity.manifest_repair import is_whole_root, set_aside
 from kmq_storage.integrity.page_repair import rebuild_pages
 from kmq_storage.integrity.rebuilt_partition import RebuiltPartition
 from kmq_storage.integrity.unnamed import unnamed_rows
-from kmq_storage.log.checkpoint import checkpoints, newest_checkpoint, write_checkpoint
+from kmq_storage.log.checkpoints.checkpoint import checkpoints, newest_checkpoint, write_checkpoint
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.hint import open_hint
-from kmq_storage.log.locking import AppendLock, SyncLock
-from kmq_storage.log.lost_ranges import rows_at_most
-from kmq_storage.log.manifest import Manifest
+from kmq_storage.log.files.hint import open_hint
+from kmq_storage.log.files.locking import AppendLock, SyncLock
+from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.open import is_disk
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic, recovered_name
+from kmq_storage.log.state.lost_ranges import rows_at_most
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic, recovered_name
 from kmq_storage.model import TopicSettings
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Files

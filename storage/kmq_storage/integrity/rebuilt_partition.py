@@ -12,8 +12,8 @@ from kmq_storage.format.manifest import Row
 from kmq_storage.integrity.known_topics import KnownTopics
 from kmq_storage.integrity.second_looks import whole_file
 from kmq_storage.integrity.segment_holes import lost_inside
-from kmq_storage.log.offset_index import Gap
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.index.offset_index import Gap
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.files import Files
 
 _LOST = "the manifest was lost"

@@ -12,8 +12,8 @@ from kmq_storage.format.manifest import SEGMENT, STAGED, Key, Row
 from kmq_storage.integrity.report import Damage
 from kmq_storage.integrity.salvage import Salvage, salvage, slices_of
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.replacement import Records, Replacement
 from kmq_storage.maintenance.runs import BegunRun
 from kmq_storage.maintenance.segments import Replacer

@@ -38,14 +38,14 @@ from kmq_storage.integrity.unnamed_segments import (
     unnamed_segments,
 )
 from kmq_storage.integrity.verify import verify
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.checkpoint import checkpoints
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.checkpoints.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.disk_errors import check_writable, translated
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.lost_ranges import Span, Unnamed
 from kmq_storage.log.open import bucket_files, is_disk
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.lost_ranges import Span, Unnamed
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.references import references_of
 from kmq_storage.maintenance.seal import plan_seal, seal
@@ -111,7 +111,7 @@ def _unreadable_pins(log: CommitLog) -> Iterator[str]:
 
 def _block_lost_end(log: CommitLog) -> None:
     """Make readers notice commits that are lost behind the last one: see `lost_end`."""
-    from kmq_storage.log.commit_objects import CommitObjects  # buckets are imported late
+    from kmq_storage.log.bucket.commit_objects import CommitObjects  # buckets are imported late
 
     lost = lost_end(log)
     if lost is not None:

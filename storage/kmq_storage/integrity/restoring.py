@@ -8,14 +8,14 @@ from contextlib import suppress
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.identity import decode_identity, encode_identity
-from kmq_storage.log.collected import mark_collected
+from kmq_storage.log.bucket.collected import mark_collected
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.hint import open_hint
-from kmq_storage.log.journal import Journal
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.locking import AppendLock, SyncLock
+from kmq_storage.log.disk.local_log import LocalLog
+from kmq_storage.log.disk.replica import Replica
+from kmq_storage.log.files.hint import open_hint
+from kmq_storage.log.files.journal import Journal
+from kmq_storage.log.files.locking import AppendLock, SyncLock
 from kmq_storage.log.open import bucket_files
-from kmq_storage.log.replica import Replica
 from kmq_storage.maintenance.references import references_of
 from kmq_storage.objects.files import Files
 

@@ -15,11 +15,11 @@ from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.integrity.second_looks import found_twice
 from kmq_storage.integrity.segment_files import check_segment
 from kmq_storage.integrity.staged_files import check_staged
-from kmq_storage.log.offset_index import OffsetIndex
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Partition, Topic
+from kmq_storage.log.index.offset_index import OffsetIndex
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Partition, Topic
 from kmq_storage.model import Chunk, Segment
 from kmq_storage.objects.files import Files
 

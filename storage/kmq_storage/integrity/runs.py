@@ -17,11 +17,11 @@ from kmq_storage.format.queue_table import Beginnings, beginnings_of_all
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.integrity.batches import stored_batch
 from kmq_storage.integrity.report import Damage
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex, counts_in
-from kmq_storage.log.runs import RunByOffset, run_offsets
-from kmq_storage.log.scan import Slice
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex, counts_in
+from kmq_storage.log.reading.runs import RunByOffset, run_offsets
+from kmq_storage.log.reading.scan import Slice
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Segment
 from kmq_storage.objects.mapping import brought_in
 

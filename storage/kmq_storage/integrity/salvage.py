@@ -20,9 +20,9 @@ from kmq_storage.integrity.runs import beginnings_in, missing_of_run, slices_of_
 from kmq_storage.integrity.second_looks import found_twice
 from kmq_storage.integrity.segment_files import footer_of
 from kmq_storage.log.proven_reads import proven
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import Slice
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Segment
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in

@@ -16,8 +16,8 @@ from kmq_storage.format.segment import SegmentFooter, decode_footer
 from kmq_storage.integrity.batches import check_chunk
 from kmq_storage.integrity.report import Damage
 from kmq_storage.integrity.runs import check_directory, of_run
-from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.run_index import RunIndex
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Segment
 from kmq_storage.objects.mapping import brought_in
 

@@ -11,7 +11,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.integrity.restoring import differs
-from kmq_storage.log.hint import Hint
+from kmq_storage.log.files.hint import Hint
 from kmq_storage.maintenance.clones import decode_clone
 from kmq_storage.maintenance.pins import pins
 from kmq_storage.objects.files import Files

@@ -13,7 +13,7 @@ from kmq_storage.format.packing import parts_behind
 from kmq_storage.format.staged_file import StagedEncoder, staged_schema
 from kmq_storage.integrity.batches import check_chunk, schema_of, stored_batch
 from kmq_storage.integrity.report import Damage
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk
 from kmq_storage.objects.mapping import brought_in
 

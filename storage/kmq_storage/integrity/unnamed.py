@@ -10,7 +10,7 @@ import pyarrow as pa
 from kmq_storage import paths
 from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.second_looks import whole_file
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.maintenance.references import references_of
 from kmq_storage.objects.files import Files
 

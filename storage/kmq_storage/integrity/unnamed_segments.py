@@ -12,8 +12,8 @@ from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.manifest import Key, Row
 from kmq_storage.integrity.found_segments import FoundSegment, try_segment
 from kmq_storage.integrity.segment_holes import lost_inside
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in

@@ -20,8 +20,8 @@ from kmq_storage.integrity.log_remains import commits_left
 from kmq_storage.integrity.report import Note
 from kmq_storage.integrity.segment_files import check_segment
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.journal import CollectedError
-from kmq_storage.log.manifest_rows import row_of_segment
+from kmq_storage.log.files.journal import CollectedError
+from kmq_storage.log.index.manifest_rows import row_of_segment
 from kmq_storage.model import Segment
 from kmq_storage.objects.files import Files, FoundFile
 

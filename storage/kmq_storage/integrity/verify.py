@@ -22,10 +22,10 @@ from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
 from kmq_storage.integrity.slip_files import check_slips
 from kmq_storage.integrity.small_files import check_clones, check_identity, check_locks, check_pins
 from kmq_storage.integrity.unneeded import check_unneeded
-from kmq_storage.log.checkpoint import checkpoints, read_refs
+from kmq_storage.log.checkpoints.checkpoint import checkpoints, read_refs
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.objects.files import Files

@@ -24,10 +24,10 @@ from kmq_storage.format.records import TELLING, keys_of, tombstones_of
 from kmq_storage.keyed.parts import Parts
 from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex, counts_in
-from kmq_storage.log.scan import Slice, scan
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex, counts_in
+from kmq_storage.log.reading.scan import Slice, scan
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Place
 
 #: Queues and offsets of records.

@@ -14,9 +14,9 @@ from kmq_storage.format.gathered import RowRanges, gathered, ranges
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.parts import Part, Parts
 from kmq_storage.keyed.topic import PARTITION
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import Slice
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Location
 
 _READ = frozenset({"value"})

@@ -14,8 +14,8 @@ import numpy as np
 from kmq_storage.errors import DataLossError
 from kmq_storage.keyed.index import QueueIndex
 from kmq_storage.keyed.topic import PARTITION
-from kmq_storage.log.offset_index import Gap
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.index.offset_index import Gap
+from kmq_storage.log.state.topic_state import Topic
 
 _LOGGER = logging.getLogger(__name__)
 

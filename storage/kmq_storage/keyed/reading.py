@@ -20,9 +20,9 @@ from kmq_storage.keyed.many import Asked, QueueRows
 from kmq_storage.keyed.topic import PARTITION, keyed_topic
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
 _Found = TypeVar("_Found")

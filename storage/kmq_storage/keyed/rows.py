@@ -25,10 +25,10 @@ from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import missing_file, moved_file
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex, counts_in
-from kmq_storage.log.scan import moved, scan
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex, counts_in
+from kmq_storage.log.reading.scan import moved, scan
+from kmq_storage.log.state.topic_state import Topic
 
 _SCAN_ROWS = 65_536
 

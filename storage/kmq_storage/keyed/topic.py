@@ -8,8 +8,8 @@ from typing import Any
 
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.topics import create_topic
 
 #: All queues of a topic are in one partition; sealing sorts their messages.

@@ -14,7 +14,7 @@ from kmq_storage.format.binary_columns import binary_column
 from kmq_storage.format.plain_columns import flags_of, scalar
 
 if TYPE_CHECKING:
-    from kmq_storage.log.run_index import RunIndex
+    from kmq_storage.log.reading.run_index import RunIndex
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from typing import Protocol
 
 from kmq_storage.environment import Environment
 from kmq_storage.format.identity import Identity
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.cursor import Cursor
-from kmq_storage.log.lost_ranges import Behind, Unnamed
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.lost_ranges import Behind, Unnamed
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import Commit
 from kmq_storage.objects.files import Files
 

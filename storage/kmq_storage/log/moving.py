@@ -13,7 +13,7 @@ from typing import TypeVar
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 _Result = TypeVar("_Result")
 

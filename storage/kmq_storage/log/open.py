@@ -11,8 +11,8 @@ from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
@@ -96,7 +96,9 @@ def open_commit_log(
     """A handle on the commit log of the store with these files."""
     if is_disk(files):
         return LocalLog(files, identity, environment, durable=durable)
-    from kmq_storage.log.bucket_log import BucketLog  # only when needed: the import takes long
+    from kmq_storage.log.bucket.bucket_log import (
+        BucketLog,  # only when needed: the import takes long
+    )
 
     return BucketLog(files, identity, environment, durable=durable)
 

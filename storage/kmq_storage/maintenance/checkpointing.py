@@ -1,4 +1,4 @@
-"""Writing a checkpoint of the current durable state; `log/checkpoint.py` has the protocol.
+"""Writing a checkpoint of the current durable state; `log/checkpoints/checkpoint.py` has the protocol.
 
 No checkpoint is written of a state with damage, because collection could then drop the commits
 that show the damage.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kmq_storage.errors import CorruptionError
-from kmq_storage.log.checkpoint import reaches, write_checkpoint
+from kmq_storage.log.checkpoints.checkpoint import reaches, write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import trying_again
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.maintenance.reports import CheckpointReport
 from kmq_storage.model import LogDamage
 

@@ -27,8 +27,8 @@ from kmq_storage.format.entries import named_file
 from kmq_storage.format.file_ids import begun_at
 from kmq_storage.format.layout_entries import CondemnEntry
 from kmq_storage.format.manifest import PageRef
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.checkpoint import has_pages, read_refs
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.checkpoints.checkpoint import has_pages, read_refs
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import missing_file

@@ -20,10 +20,10 @@ from kmq_storage.format.layout_entries import NO_TOMBSTONES
 from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import Slice
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.ages import surely_now
 from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement

@@ -21,10 +21,10 @@ from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.format.queue_table import Beginnings, beginnings_of_all, grouped, overlaid
 from kmq_storage.format.records import TELLING, keys_of
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.scan import Slice, scan_places
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex
+from kmq_storage.log.reading.scan import Slice, scan_places
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.ended import without_dead
 
 #: The most bytes of queues' names in a trim, which have to fit into one binary column.

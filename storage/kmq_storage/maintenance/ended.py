@@ -15,7 +15,7 @@ from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped
 from kmq_storage.format.records import tombstones_of
-from kmq_storage.log.run_index import RunIndex
+from kmq_storage.log.reading.run_index import RunIndex
 
 
 def without_dead(keys: pa.Array, ends: Numbers) -> tuple[Mask, Beginnings]:

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 
 from kmq_storage import limits
-from kmq_storage.log.checkpoint import checkpoints
+from kmq_storage.log.checkpoints.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.moving import planning
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.checkpointing import check_undamaged, new_checkpoint
 from kmq_storage.maintenance.collect import collect, has_dropped_roots
 from kmq_storage.maintenance.compact import (

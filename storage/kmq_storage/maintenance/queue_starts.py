@@ -18,11 +18,11 @@ from kmq_storage.format.manifest import Row
 from kmq_storage.format.plain_columns import no_rows, number_column, numbers_of
 from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.format.records import offsets_of
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.counted import next_indexes
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.runs import NO_QUEUES, BegunRun, RunMerge, Sorted, SortedRecords

@@ -10,8 +10,8 @@ import numpy as np
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import LOG, PageRef
-from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.index.manifest import Manifest
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:

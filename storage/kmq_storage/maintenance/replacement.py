@@ -12,10 +12,10 @@ from kmq_storage import limits
 from kmq_storage.format.layout import Layout
 from kmq_storage.format.manifest import Row
 from kmq_storage.format.records import RUN
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.scan import Slice, scan_places
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex
+from kmq_storage.log.reading.scan import Slice, scan_places
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.runs import RunMerge, SortedRecords
 from kmq_storage.model import Place
 

@@ -22,8 +22,8 @@ from kmq_storage.format.queue_table import Beginnings, QueueTable, grouped, merg
 from kmq_storage.format.records import timestamps_of, with_light_nulls, with_nulls, without_offsets
 from kmq_storage.format.scattered import PackedNumbers, takeable
 from kmq_storage.format.segment import SealedBatch
-from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.reading.run_index import RunIndex
+from kmq_storage.log.reading.scan import Slice
 from kmq_storage.maintenance.ended import LastBeginnings, without_dead
 from kmq_storage.objects.allocators import give_back
 

@@ -20,10 +20,10 @@ from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Page, Row, weight_of
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.offset_index import IsWanted
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.index.offset_index import IsWanted
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.manner import PLAIN, Manner
 from kmq_storage.maintenance.replacement import FULL_SHARE, Replacement
 from kmq_storage.maintenance.reports import SealReport

@@ -20,7 +20,7 @@ from kmq_storage.format.records import (
 )
 from kmq_storage.format.segment import SealedBatch, SegmentEncoder, run_schema, segment_schema
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.reading.scan import Slice
 from kmq_storage.maintenance.replacement import FULL_SHARE, Records, Replacement
 from kmq_storage.maintenance.runs import (
     RunBatches,

@@ -22,7 +22,7 @@ from kmq_storage.errors import ConflictError, CorruptionError, KmqError, NotFoun
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
 from kmq_storage.format.records import COMPACTED
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.maintenance.manner import Rest, at_once

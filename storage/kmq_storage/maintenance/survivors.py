@@ -16,7 +16,7 @@ import pyarrow as pa
 from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.format.plain_columns import flags_of
 from kmq_storage.format.records import keys_of, tombstones_of
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.reading.scan import Slice
 from kmq_storage.maintenance.newest import keyed, newest_offsets
 
 if TYPE_CHECKING:

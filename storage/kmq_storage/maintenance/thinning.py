@@ -18,9 +18,9 @@ from kmq_storage import limits
 from kmq_storage.arrays import Mask
 from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.run_index import RunIndex
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.layout_entries import TrimEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.moving import planning
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.state import StoreState
-from kmq_storage.log.topic_state import Topic, out_of_range
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic, out_of_range
 from kmq_storage.maintenance.ages import surely_now
 from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.queue_starts import allow_trims, begin_queues_at, is_worth_it, last_row

@@ -42,7 +42,7 @@ from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import Commit, to_microseconds
 from kmq_storage.tables.columns import table_batch
 

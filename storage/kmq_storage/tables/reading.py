@@ -8,7 +8,7 @@ from itertools import islice
 import pyarrow as pa
 
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.tables.columns import COLUMNS, table_batch
 from kmq_storage.tables.commit_rows import commit_batches, names_of
 from kmq_storage.tables.segment_rows import segment_batches

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Key, Page, Row
-from kmq_storage.log.live_rows import Cover, covers, live_spans
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.live_rows import Cover, covers, live_spans
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.tables.columns import COLUMNS, table_batch
 
 _KINDS = {SEGMENT: "sealed", STAGED: "staged"}

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kmq_storage.groups import describe_in, members_in
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import GroupInfo, TopicSettings, to_microseconds
 from kmq_storage.queues import info_of
 

@@ -18,8 +18,8 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark import aio
 from kmq_spark.client.orderly.reading import Reading
-from kmq_spark.client.queue import Queue
-from kmq_spark.client.transaction import Transaction
+from kmq_spark.client.queues.queue import Queue
+from kmq_spark.client.sending.transaction import Transaction
 from tests.unit.client.stored import values
 
 

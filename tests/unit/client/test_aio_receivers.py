@@ -16,8 +16,8 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import aio
-from kmq_spark.client.keyed_queues import KeyedQueues
-from kmq_spark.client.queue import Queue
+from kmq_spark.client.keyed.queues import KeyedQueues
+from kmq_spark.client.queues.queue import Queue
 from kmq_storage import limits
 
 #: How a handle receives: how a wait is begun, and what a message comes by.

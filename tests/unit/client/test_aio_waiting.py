@@ -16,9 +16,9 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import aio
-from kmq_spark.client.consumer import Consumer
+from kmq_spark.client.consuming.consumer import Consumer
 from kmq_storage import limits
-from kmq_storage.log.hint import Hint
+from kmq_storage.log.files.hint import Hint
 
 
 @pytest.fixture

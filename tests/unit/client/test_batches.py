@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import topic_arrow
-from kmq_spark.client.encoding import in_stored_types
+from kmq_spark.client.encoding.rows import in_stored_types
+from kmq_spark.client.sending import topic_arrow
 from tests.unit.client.stored import lsn, records, values
 
 WHEN = datetime(2026, 5, 6, 7, 8, 9, 123_456, tzinfo=UTC)

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.acknowledger import Acknowledger
-from kmq_spark.client.pending import Pending
+from kmq_spark.client.sending.acknowledger import Acknowledger
+from kmq_spark.client.sending.pending import Pending
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.identity import BucketFacts, Identity
-from kmq_storage.log.bucket_log import BucketLog
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.bucket.bucket_log import BucketLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.waking import Bell
 from tests.support.memory_bucket import MemoryBucket

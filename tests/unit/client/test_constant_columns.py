@@ -8,11 +8,11 @@ import sys
 import pyarrow as pa
 import pytest
 
-from kmq_spark.client.constant_columns import constant
+from kmq_spark.client.records.constant_columns import constant
 
 _CODE = """
 import sys, pyarrow
-from kmq_spark.client.constant_columns import constant
+from kmq_spark.client.records.constant_columns import constant
 constant("orders", pyarrow.string(), 9), constant(3, pyarrow.int32(), 9)
 sys.exit("pandas" in sys.modules)
 """

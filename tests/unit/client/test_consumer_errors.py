@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.consumer import Consumer
-from kmq_storage.log.reader import ChunkReader
+from kmq_spark.client.consuming.consumer import Consumer
+from kmq_storage.log.reading.reader import ChunkReader
 
 Take = Callable[[Consumer], int]
 
@@ -167,7 +167,7 @@ def test_records_that_can_not_be_made_into_values_are_neither_passed_over_nor_co
 
     with store.consumer("g", topics=["t"]) as consumer:
         with monkeypatch.context() as patch:
-            patch.setattr("kmq_spark.client.taking.records_of", broken)
+            patch.setattr("kmq_spark.client.consuming.taking.records_of", broken)
             for _ in range(2):
                 with pytest.raises(ValueError, match="not text"):
                     consumer.consume(10, timeout=0.2)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.errors import InvalidRequestError, NotFoundError
 from kmq_storage import limits
 

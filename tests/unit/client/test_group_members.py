@@ -100,7 +100,7 @@ def test_each_member_has_a_generation_of_its_own(shop: kmq.Store):
 
 def test_a_member_of_an_earlier_generation_is_fenced(shop: kmq.Store):
     from kmq_storage.format.entries import GroupEntry
-    from kmq_storage.log.binding import Unit
+    from kmq_storage.log.binding.binding import Unit
 
     consumer = shop.consumer("g", topics=["t"])
     consumer.consume(5)
@@ -254,7 +254,7 @@ def test_a_seek_moves_what_is_committed_next(shop: kmq.Store):
 
 def test_a_close_that_cannot_commit_still_frees_the_place(shop: kmq.Store):
     from kmq_storage.format.entries import GroupEntry
-    from kmq_storage.log.binding import Unit
+    from kmq_storage.log.binding.binding import Unit
 
     consumer = shop.consumer("g", topics=["t"], auto_commit=True)
     consumer.consume(5)
@@ -322,7 +322,7 @@ def test_a_topic_that_is_gone_is_left_out_of_a_commit(shop: kmq.Store, auto_comm
 
 def test_a_store_closes_all_its_handles_even_when_one_fails(store_url: str):
     from kmq_storage.format.entries import GroupEntry
-    from kmq_storage.log.binding import Unit
+    from kmq_storage.log.binding.binding import Unit
 
     store = kmq.open(store_url)
     store.create_topic("t")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.producer import Producer
+from kmq_spark.client.sending.producer import Producer
 from tests.support.interruption import Interruption
 from tests.unit.client.stored import values
 

@@ -22,8 +22,8 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client import compiled
-from kmq_spark.client.consumer import Consumer
-from kmq_storage.log.written_end import WrittenEnd
+from kmq_spark.client.consuming.consumer import Consumer
+from kmq_storage.log.disk.written_end import WrittenEnd
 from tests.support.interruption import Interruption
 
 Take = Callable[[Consumer], list[tuple[int, int]]]

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 
 
 def test_closing_waits_for_what_was_put_also_after_an_error(store: kmq.Store):

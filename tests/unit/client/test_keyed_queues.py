@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.errors import ClosedError, CorruptionError, InvalidRequestError, NotFoundError
 from kmq_storage.format import gathered
 from kmq_storage.keyed import loose, many

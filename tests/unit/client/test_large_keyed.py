@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import keyed_batches, keyed_queues
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed import batches as keyed_batches
+from kmq_spark.client.keyed import queues as keyed_queues
+from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.format import gathered
 from kmq_storage.keyed import index, parts

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.errors import (
     ClosedError,
     CorruptionError,
@@ -27,7 +27,7 @@ from kmq_spark.errors import (
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed import account
 from kmq_storage.keyed.reading import QueueReader
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.support.clock import Clock
 
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kmq_spark as kmq
-from kmq_spark.client import routing
-from kmq_spark.client.routing import partitions_by_key
+from kmq_spark.client.encoding import routing
+from kmq_spark.client.encoding.routing import partitions_by_key
 from kmq_storage.format import murmur2 as hashing
 from kmq_storage.format.murmur2 import murmur2
 from tests.unit.client.stored import records

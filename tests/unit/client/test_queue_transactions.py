@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.transaction import _last_words
+from kmq_spark.client.sending.transaction import _last_words
 from kmq_storage import limits
 from kmq_storage.format.queue_entries import Run
 from tests.unit.client.stored import aborted, lsn, values

@@ -16,7 +16,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.errors import CommitOutcomeUnknownError
 from kmq_storage.log.commit_log import WrittenCommit
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.objects.memory import MemoryDisk
 from tests.support.storage import make_topic, open_log, send
 from tests.unit.client.stored import lsn, records, values
@@ -267,7 +267,7 @@ def test_a_full_disk_fails_the_send_and_goes_on_when_there_is_space(
 ):
     import errno
 
-    from kmq_storage.log.journal import Journal
+    from kmq_storage.log.files.journal import Journal
 
     with kmq.open(tmp_path / "store") as store, store.producer() as producer:
         store.create_topic("t")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 
 
 def _send(store: kmq.Store, topic: str, value: bytes, partition: int | None = None) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.fetcher import Fetcher
-from kmq_storage.log import changes
+from kmq_spark.client.consuming.fetcher import Fetcher
+from kmq_storage.log.state import changes
 
 PARTITIONS = 300
 

@@ -17,8 +17,8 @@ from kmq_storage.environment import Environment
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log
+from kmq_storage.log.state.uniqs import Uniqs
 from kmq_storage.log.store_files import open_identity
-from kmq_storage.log.uniqs import Uniqs
 from kmq_storage.objects.local import LocalDisk
 from tests.support.clock import Clock
 

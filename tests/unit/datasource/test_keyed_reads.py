@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
 
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.executor import record_batches
 from kmq_spark.datasource.opening import open_log
@@ -22,7 +22,7 @@ from kmq_storage.errors import DataLossError, InvalidRequestError
 from kmq_storage.format import queue_directory
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.keyed.wanted import WantedQueues
-from kmq_storage.log import reader as chunk_reader
+from kmq_storage.log.reading import reader as chunk_reader
 from kmq_storage.maintenance.collect import collect
 from tests.spark.shop import Shop
 from tests.unit.datasource.archiver import Archiver

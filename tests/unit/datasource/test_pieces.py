@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kmq_spark.datasource.planning.pieces import Pieces, share_of
-from kmq_storage.log.spread import Spread
+from kmq_storage.log.index.spread import Spread
 
 #: Records and bytes of each stored batch of a range, and how much of it the bounds cut off.
 batches = st.lists(st.tuples(st.integers(1, 500), st.integers(0, 10**6)), min_size=1, max_size=8)

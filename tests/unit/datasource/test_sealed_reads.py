@@ -22,7 +22,7 @@ from kmq_spark.datasource.planning.tasks import Task, plan_tasks
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.planning.view import View
 from kmq_spark.errors import OffsetOutOfRangeError
-from kmq_storage.log import spread
+from kmq_storage.log.index import spread
 from kmq_storage.maintenance.seal import plan_seal, seal
 from tests.support.engine import Sent, send_rows
 from tests.unit.datasource.engine import plain_columns

@@ -13,7 +13,7 @@ from kmq_spark.datasource.groups.committed import QueryMember
 from kmq_storage import exclusive
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import ALL, Crash, Stream, batch_reader
 from tests.unit.datasource.test_stream_limits import Clock

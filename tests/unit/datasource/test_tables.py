@@ -28,11 +28,11 @@ from kmq_spark.datasource.tables import plan
 from kmq_storage import groups
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.log.checkpoint import write_checkpoint
+from kmq_storage.log.checkpoints.checkpoint import write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.live_rows import Cover
-from kmq_storage.log.offset_index import Gap
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.index.offset_index import Gap
+from kmq_storage.log.state.live_rows import Cover
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.tables import commit_rows
 from kmq_storage.tables.columns import COLUMNS
 from kmq_storage.tables.reading import table_of

@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kmq_spark.client.typed_arrow import check_typed_columns
-from kmq_spark.client.typed_topics import typed_columns
+from kmq_spark.client.typed.arrow import check_typed_columns
+from kmq_spark.client.typed.topics import typed_columns
 from kmq_spark.datasource.executor.record_batches import Origin, of_archive
 from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.planning.view import columns_of_read, view_of
 from kmq_spark.datasource.sink import typed
 from kmq_spark.datasource.stream_reader import KmqStreamReader
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.state.topic_state import Topic
 from tests.spark.shop import Shop
 
 SCHEMA = pa.schema([(f"column{n}", pa.int64()) for n in range(200)])

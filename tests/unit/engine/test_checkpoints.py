@@ -24,16 +24,16 @@ from kmq_storage.format.entries import (
     ProducerEntry,
     TopicEntry,
 )
-from kmq_storage.log import paging
-from kmq_storage.log.binding import DuplicateCommitError, Unit
-from kmq_storage.log.checkpoint import (
+from kmq_storage.log.binding.binding import DuplicateCommitError, Unit
+from kmq_storage.log.checkpoints import paging
+from kmq_storage.log.checkpoints.checkpoint import (
     checkpoints,
     newest_checkpoint,
     publish_root,
     write_checkpoint,
     write_pages,
 )
-from kmq_storage.log.snapshot import snapshot
+from kmq_storage.log.checkpoints.snapshot import snapshot
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.memory import MemoryDisk

@@ -19,8 +19,8 @@ from kmq_storage.format.identity import BucketFacts, Identity
 from kmq_storage.format.packing import PART, packed, parts_of
 from kmq_storage.format.projection import read_columns
 from kmq_storage.format.typed import stored_columns
-from kmq_storage.log.bucket_log import BucketLog
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.bucket.bucket_log import BucketLog
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.model import Chunk, Location
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.support.arrow_data import tables

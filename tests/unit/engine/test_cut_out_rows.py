@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.offset_index import Gap, Hole, OffsetIndex
+from kmq_storage.log.index.manifest import Manifest
+from kmq_storage.log.index.offset_index import Gap, Hole, OffsetIndex
 from kmq_storage.model import LogDamage
 from kmq_storage.objects.memory import MemoryDisk
 

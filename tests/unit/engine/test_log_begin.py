@@ -11,7 +11,7 @@ import kmq_spark as kmq
 from kmq_spark.errors import UnavailableError
 from kmq_storage import paths
 from kmq_storage.format.entries import BatchIdEntry, ProducerEntry
-from kmq_storage.log.binding import DuplicateCommitError, Unit
+from kmq_storage.log.binding.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.objects.memory import MemoryDisk
 from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows

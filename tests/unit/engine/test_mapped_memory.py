@@ -12,7 +12,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import limits
-from kmq_storage.log import reader, scan
+from kmq_storage.log.reading import reader, scan
 from kmq_storage.objects import mapping
 from kmq_storage.objects.mapping import is_mapped, mapped_file
 

@@ -16,7 +16,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.packing import Part
-from kmq_storage.log.proving import Prover
+from kmq_storage.log.reading.proving import Prover
 from kmq_storage.model import Location
 from tests.support.damage import flip_in_the_middle
 
@@ -98,7 +98,8 @@ def test_a_proof_of_other_parts_proves_nothing():
 def test_threads_that_get_no_turn_hold_nothing_that_was_read(monkeypatch: pytest.MonkeyPatch):
     queued: list[object] = []
     monkeypatch.setattr(
-        "kmq_storage.log.proving.ThreadPoolExecutor.submit", lambda pool, work: queued.append(work)
+        "kmq_storage.log.reading.proving.ThreadPoolExecutor.submit",
+        lambda pool, work: queued.append(work),
     )
     prover, places = Prover(), [Location("file", at, MESSAGE.size) for at in range(3)]
     message = pa.py_buffer(bytearray(MESSAGE))

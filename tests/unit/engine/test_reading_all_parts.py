@@ -15,8 +15,8 @@ import kmq_spark as kmq
 from kmq_spark import aio
 from kmq_spark.client.store import Store
 from kmq_spark.errors import IllegalStateError, OffsetOutOfRangeError
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import scan
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import scan
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.model import Chunk, Place

@@ -14,7 +14,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
-from kmq_storage.log import paging
+from kmq_storage.log.checkpoints import paging
 from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log import manifest, paging, spread
+from kmq_storage.log.checkpoints import paging
+from kmq_storage.log.index import manifest, spread
 from kmq_storage.objects import mapping
 
 

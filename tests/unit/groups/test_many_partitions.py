@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import consumer
-from kmq_spark.client.subscription import TopicPartition, by_topic
+from kmq_spark.client.consuming import consumer
+from kmq_spark.client.consuming.subscription import TopicPartition, by_topic
 
 _PARTITIONS = 200
 

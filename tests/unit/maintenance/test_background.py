@@ -14,8 +14,8 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import limits, paths
 from kmq_storage.errors import ClosedError
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import Slice
 from kmq_storage.maintenance import background, maintain, manner
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.replacement import Replacement

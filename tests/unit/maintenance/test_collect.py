@@ -13,7 +13,7 @@ from kmq_spark.client.store import Store
 from kmq_spark.errors import CorruptionError, OffsetOutOfRangeError
 from kmq_storage import limits, paths
 from kmq_storage.format.file_ids import new_file_id
-from kmq_storage.log.checkpoint import checkpoints
+from kmq_storage.log.checkpoints.checkpoint import checkpoints
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.pins import pinned
 from kmq_storage.maintenance.seal import plan_seal, seal

@@ -16,8 +16,8 @@ from kmq_storage import paths
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.layout_entries import CondemnEntry
 from kmq_storage.format.records import COMPACTED
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.maintenance import segment_files
 from kmq_storage.maintenance.collect import collect
 from tests.simulation.collection_mutants import names_what_was_condemned

@@ -14,7 +14,7 @@ from kmq_spark.errors import CorruptionError, UnavailableError
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.manifest import SEGMENT
-from kmq_storage.log.checkpoint import checkpoints
+from kmq_storage.log.checkpoints.checkpoint import checkpoints
 from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows
 from tests.support.failing_disk import FailingDisk
 

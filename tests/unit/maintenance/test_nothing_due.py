@@ -12,9 +12,9 @@ import pytest
 
 from kmq_spark.client.store import Store
 from kmq_storage.format.entries import TopicEntry
-from kmq_storage.log import snapshot
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.offset_index import OffsetIndex
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.checkpoints import snapshot
+from kmq_storage.log.index.offset_index import OffsetIndex
 from kmq_storage.maintenance.trim import plan_retention
 from tests.support.engine import open_engine, send_rows
 from tests.unit.engine.test_checkpoints import ROWS

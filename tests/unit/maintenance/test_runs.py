@@ -17,13 +17,13 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.keyed_queues import KeyedQueues
+from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.client.store import Store
 from kmq_storage import limits
 from kmq_storage.copying import copy_topics
 from kmq_storage.format import queue_directory
-from kmq_storage.log import reader
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.reading import reader
+from kmq_storage.log.reading.scan import Slice
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.maintain import tidy
 from kmq_storage.maintenance.manner import PLAIN

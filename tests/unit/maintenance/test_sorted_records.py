@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kmq_storage.log.scan import Slice
+from kmq_storage.log.reading.scan import Slice
 from kmq_storage.maintenance.runs import sorted_records
 from tests.support.keyed import TOPIC
 

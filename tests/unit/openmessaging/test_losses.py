@@ -9,7 +9,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.unit.openmessaging.received import attached, bodies, walking
 
 KEPT = [b"%d" % n for n in range(12) if not 3 <= n < 6]

@@ -13,7 +13,7 @@ import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
 from kmq_spark.openmessaging import pull
 from kmq_spark.openmessaging.message import delivery_of
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
 from tests.unit.openmessaging.received import all_of, attached, bodies
 
 

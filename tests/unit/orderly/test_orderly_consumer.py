@@ -14,7 +14,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.support.waiting import until
 from tests.unit.orderly.listening import (
     COMMIT,

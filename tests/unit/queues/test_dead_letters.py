@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import dead_letters
+from kmq_spark.client.queues import dead_letters
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.queue_entries import AnswerEntry
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.state.queues.queue import Queue
 from tests.simulation.queue_mutants import gives_back_what_counts_as_handed_out
 from tests.support.clock import Clock
 
@@ -126,7 +126,7 @@ def test_dead_letters_of_others_are_passed_once_however_long_that_takes(
         clock.pass_seconds(20)
         return acquire(*arguments, **options)
 
-    monkeypatch.setattr("kmq_spark.client.redriving.MOVED", 2)
+    monkeypatch.setattr("kmq_spark.client.queues.redriving.MOVED", 2)
     with monkeypatch.context() as patched:
         patched.setattr(kmq.Queue, "_acquire", slow)
         assert store.queue("b").redrive() == 2
@@ -261,7 +261,9 @@ def test_who_receives_while_another_process_deletes_the_queue_is_told_its_name(
         store.create_queue("q")
         _send(store, "q", b"1")
         queue = store.queue("q")
-        monkeypatch.setattr("kmq_spark.client.queue.look_ahead", lambda *_: other.delete_queue("q"))
+        monkeypatch.setattr(
+            "kmq_spark.client.queues.queue.look_ahead", lambda *_: other.delete_queue("q")
+        )
         with pytest.raises(kmq.NotFoundError, match=r"Queue\[q\]"):
             queue.receive()
 
@@ -324,7 +326,7 @@ def test_dead_letters_that_do_not_fit_back_are_free_again_at_once(store: kmq.Sto
 def test_as_many_dead_letters_go_back_as_fit_in_their_order(
     store: kmq.Store, monkeypatch: pytest.MonkeyPatch, at_once: int
 ):
-    monkeypatch.setattr("kmq_spark.client.redriving.MOVED", at_once)
+    monkeypatch.setattr("kmq_spark.client.queues.redriving.MOVED", at_once)
     store.create_queue("q", capacity=3)
     queue = store.queue("q")
     sent = [b"%d" % n for n in range(9)]

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import queue_ahead
 from kmq_spark.client.opening import open_store
+from kmq_spark.client.queues import ahead as queue_ahead
 from kmq_storage.format.queue_entries import RETRY, AcquireEntry, AnswerEntry, LookEntry
 from kmq_storage.format.schedule_entry import Schedule
-from kmq_storage.log.queue_rows import PRIORITY
-from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.rows import PRIORITY
 from kmq_storage.model import QueueSettings
 from tests.support.clock import Clock
 

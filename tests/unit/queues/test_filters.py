@@ -11,7 +11,7 @@ import random
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log.queue_topics import Binding
+from kmq_storage.log.state.queues.topics import Binding
 
 _MOST = 2**63 - 1
 _SIGNS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, ">=": operator.ge}

@@ -41,7 +41,7 @@ def test_what_a_receive_was_reading_when_it_was_interrupted_is_free_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(f"kmq_spark.client.queue.{reads}", _interrupted)
+        patch.setattr(f"kmq_spark.client.queues.queue.{reads}", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             receive(queue)
     found = store.queue("q").receive(2)

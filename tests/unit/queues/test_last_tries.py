@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import queue_ahead
 from kmq_spark.client.opening import open_store
+from kmq_spark.client.queues import ahead as queue_ahead
 from tests.support.clock import Clock
 from tests.support.processes import exit_codes, start_python
 
@@ -132,7 +132,7 @@ def test_a_child_of_multiprocessing_ends_as_any_program(tmp_path: Path, how: str
 _DAEMON = """
 import sys, threading
 import kmq_spark as kmq
-from kmq_spark.client import queue_ahead
+from kmq_spark.client.queues import ahead as queue_ahead
 queue_ahead.PATIENCE = 1e6  # however slow the machine is, it counts as fast
 fast = threading.Event()
 

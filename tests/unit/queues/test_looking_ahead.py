@@ -14,9 +14,9 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import looking
-from kmq_storage.log.queue_source import Source
-from kmq_storage.log.queue_state import Queue as QueueState
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.queues.queue import Queue as QueueState
+from kmq_storage.log.state.queues.source import Source
 from tests.support.clock import Clock
 
 _AHEAD = 10

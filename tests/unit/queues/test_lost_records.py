@@ -8,7 +8,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.support.clock import Clock
 
 ROWS, LOST = 12, range(3, 6)

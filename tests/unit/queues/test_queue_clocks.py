@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import queue_ahead
 from kmq_spark.client.opening import open_store
+from kmq_spark.client.queues import ahead as queue_ahead
 from kmq_storage import limits
 from kmq_storage.environment import SYSTEM
 from tests.support.clock import Clock

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log import queue_rows
-from kmq_storage.log.queue_busy import Busy
-from kmq_storage.log.queue_rows import FREE, LOCKED, NEVER, WAITING, Rows, are_over, new_rows
+from kmq_storage.log.state.queues import rows as queue_rows
+from kmq_storage.log.state.queues.busy import Busy
+from kmq_storage.log.state.queues.rows import FREE, LOCKED, NEVER, WAITING, Rows, are_over, new_rows
 
 _MOST = 3
 

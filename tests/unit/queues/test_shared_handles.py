@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import queue as module
-from kmq_spark.client import queue_ahead
+from kmq_spark.client.queues import ahead as queue_ahead
+from kmq_spark.client.queues import queue as module
 
 RECORDS, THREADS = 4_000, 8
 

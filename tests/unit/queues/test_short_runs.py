@@ -9,8 +9,8 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.queue_entries import Run
-from kmq_storage.log.queue_source import Source
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.queues.source import Source
 from tests.support.clock import Clock
 
 _SIZES = pytest.mark.parametrize("size", [1, 5_000], ids=["small", "large"])

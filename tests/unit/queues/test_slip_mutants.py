@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import queue, queue_ahead
-from kmq_spark.client.queue_ahead import OpenSlip
+from kmq_spark.client.queues import ahead as queue_ahead
+from kmq_spark.client.queues import queue
+from kmq_spark.client.queues.ahead import OpenSlip
 from kmq_storage import slips
 from kmq_storage.format.slip_words import PLACES, Notes, SlipWords
-from kmq_storage.log.queue_state import Queue
+from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.slips import OwnPage, SlipPage, boot_of
 from tests.damage import test_slips as test_damaged

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import queue, queue_ahead
 from kmq_spark.client.opening import open_store
+from kmq_spark.client.queues import ahead as queue_ahead
+from kmq_spark.client.queues import queue
 from kmq_storage import paths
 from kmq_storage.slips import OwnPage, SlipPage
 from tests.support.clock import Clock
@@ -246,7 +247,7 @@ def test_what_can_not_be_read_is_given_back_with_the_rest(
 _DIES = """
 import os, signal, sys
 import kmq_spark as kmq
-from kmq_spark.client import queue_ahead
+from kmq_spark.client.queues import ahead as queue_ahead
 
 queue_ahead.PATIENCE = 1e6
 with kmq.open(sys.argv[1], durability="os") as store, store.queue("q") as queue:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.typed_letters import IS_ROW
+from kmq_spark.client.queues.typed_letters import IS_ROW
 
 SCHEMA = pa.schema(
     [

@@ -26,7 +26,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
     TopicEntry,
 )
-from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
+from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.trim import trim_topic
 from kmq_storage.objects.memory import memory_disk

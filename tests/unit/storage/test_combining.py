@@ -10,12 +10,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from kmq_spark.client.written import own_part
+from kmq_spark.client.sending.written import own_part
 from kmq_storage import limits
 from kmq_storage.errors import FencedError, NotFoundError, UnavailableError
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry, ProducerEntry, RecordsEntry
-from kmq_storage.log.binding import DuplicateCommitError, RefusedError, Unit
-from kmq_storage.log.bucket_log import BucketLog
+from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, Unit
+from kmq_storage.log.bucket.bucket_log import BucketLog
 from kmq_storage.log.commit_log import WrittenCommit
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles

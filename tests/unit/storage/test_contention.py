@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from kmq_storage.environment import SYSTEM
-from kmq_storage.log.contention import TURN, Contention, Tail
+from kmq_storage.log.bucket.contention import TURN, Contention, Tail
 
 COMMIT = 0.02
 

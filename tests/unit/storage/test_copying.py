@@ -15,8 +15,8 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.copying import copy_topics
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.offset_index import Hole
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.index.offset_index import Hole
 from kmq_storage.maintenance import segment_files
 from kmq_storage.model import LogDamage
 from tests.support.damage import flip_in_the_middle

@@ -12,7 +12,7 @@ import kmq_spark as kmq
 from kmq_storage import copying_deletions, limits
 from kmq_storage.copying import copy_topics
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 
 
 @pytest.fixture

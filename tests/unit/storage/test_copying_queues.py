@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client import queue_ahead
+from kmq_spark.client.queues import ahead as queue_ahead
 from kmq_storage.copying import copy_topics
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError
-from kmq_storage.log.local_log import LocalLog
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 

@@ -10,8 +10,8 @@ import kmq_spark as kmq
 from kmq_storage.copying import copy_topics
 from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.entries import RecordsEntry
-from kmq_storage.log.hint import Hint
-from kmq_storage.log.journal import StoredFrame
+from kmq_storage.log.files.hint import Hint
+from kmq_storage.log.files.journal import StoredFrame
 from tests.support.damage import flip
 from tests.support.storage import make_topic, open_folder, send, values_of
 

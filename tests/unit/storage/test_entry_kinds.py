@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from kmq_storage.format.entries import Entry, RecordsEntry
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from tests.support.golden import golden_frames
 
 FORMAT = Path(__file__).parents[3] / "storage" / "FORMAT.md"

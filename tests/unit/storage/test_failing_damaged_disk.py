@@ -17,9 +17,9 @@ from kmq_storage.errors import (
 )
 from kmq_storage.integrity.repair import repair
 from kmq_storage.integrity.verify import verify
-from kmq_storage.log.hint import open_hint
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.lost_ranges import Unnamed
+from kmq_storage.log.disk.local_log import LocalLog
+from kmq_storage.log.files.hint import open_hint
+from kmq_storage.log.state.lost_ranges import Unnamed
 from tests.support.damage import flip
 from tests.support.dying_disk import Died, die
 from tests.support.failing_disk import FailingDisk

@@ -12,9 +12,9 @@ from kmq_storage import limits
 from kmq_storage.errors import CommitOutcomeUnknownError, InvalidRequestError, UnavailableError
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.integrity.verify import verify
-from kmq_storage.log.binding import DuplicateCommitError
+from kmq_storage.log.binding.binding import DuplicateCommitError
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.hint import Hint
+from kmq_storage.log.files.hint import Hint
 from kmq_storage.objects.disk import LogFile
 from tests.simulation.mutants import forgets_who_died_in_a_sync, reads_back_nothing
 from tests.support.dying_disk import Died, die

@@ -13,8 +13,8 @@ from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.frame import HEADER_BYTES, encode_frame, layout
 from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.disk.local_log import LocalLog
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden import AUDIT, ORDERS, make

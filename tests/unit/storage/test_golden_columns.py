@@ -9,7 +9,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import paths
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.model import Chunk
 from tests.data.make_golden_columns import PLAIN, ROWS, SCHEMA, make
 from tests.data.make_golden_typed import value

@@ -9,8 +9,8 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.file_ids import new_file_id
-from kmq_storage.log.binding import Unit
-from kmq_storage.log.checkpoint import newest_checkpoint
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.checkpoints.checkpoint import newest_checkpoint
 from kmq_storage.log.staging import PartitionRecords, Stager
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden import ORDERS

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import kmq_spark as kmq
-from kmq_storage.log.queue_snapshot import state_entry
+from kmq_storage.log.state.queues.snapshot import state_entry
 from kmq_storage.maintenance.checkpointing import checkpoint
 from tests.data.make_golden_copied import make
 from tests.support.storage import open_folder

@@ -13,9 +13,9 @@ from kmq_spark.errors import DataLossError, OffsetOutOfRangeError
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
-from kmq_storage.log.checkpoint import checkpoints, read_checkpoint
-from kmq_storage.log.local_log import LocalLog
-from kmq_storage.log.snapshot import snapshot
+from kmq_storage.log.checkpoints.checkpoint import checkpoints, read_checkpoint
+from kmq_storage.log.checkpoints.snapshot import snapshot
+from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden_engine import CUT, EVERYTHING, KEY, STATE, STREAM, keyed, make

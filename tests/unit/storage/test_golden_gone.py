@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log.checkpoint import newest_checkpoint
-from kmq_storage.log.gone_topics import GoneTopic
+from kmq_storage.log.checkpoints.checkpoint import newest_checkpoint
+from kmq_storage.log.state.gone_topics import GoneTopic
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden_gone import FIRST, SECOND, make
 from tests.support.golden import KINDS, placed

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import kmq_spark as kmq
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from tests.data.make_golden_groups import AUDIT, JOINED, ORDERS, A, B, C, make
 from tests.support.storage import open_folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log.queues import Queue
+from kmq_storage.log.state.queues.queues import Queue
 from tests.data.make_golden_left import AGAIN, LATER, LEFT, make
 from tests.support.golden import KINDS, placed
 from tests.support.storage import open_folder

@@ -11,8 +11,8 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.format.packing import parts_behind
-from kmq_storage.log.reader import ChunkReader
-from kmq_storage.log.topic_state import Topic
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk
 from tests.data.make_golden_parts import PLACES, ROWS
 from tests.data.make_golden_typed import value

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import kmq_spark as kmq
-from kmq_storage.log.queue_rows import NEVER
-from kmq_storage.log.queue_snapshot import queues_snapshot
-from kmq_storage.log.queues import spans_of
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.queues.queues import spans_of
+from kmq_storage.log.state.queues.rows import NEVER
+from kmq_storage.log.state.queues.snapshot import queues_snapshot
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import QueueStats
 from tests.data.make_golden_queues import (
     KEYED,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import kmq_spark as kmq
 from kmq_storage.format.queue_entries import Run
-from kmq_storage.log.queue_snapshot import queues_snapshot
-from kmq_storage.log.queue_state import Slip
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.queues.queue import Slip
+from kmq_storage.log.state.queues.snapshot import queues_snapshot
+from kmq_storage.log.state.store_state import StoreState
 from tests.data.make_golden_slips import FIRST, QUEUE, SECOND, make
 from tests.support.storage import open_folder
 

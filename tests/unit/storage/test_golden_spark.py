@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log.checkpoint import newest_checkpoint
+from kmq_storage.log.checkpoints.checkpoint import newest_checkpoint
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden_spark import APPLICATIONS, KEY, make
 from tests.data.making import rows

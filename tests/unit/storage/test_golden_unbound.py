@@ -10,7 +10,7 @@ import kmq_spark as kmq
 from kmq_storage.errors import LeaseExpiredError
 from kmq_storage.format.delivery_numbers import DELIVERIES_APART
 from kmq_storage.format.queue_entries import ACK, AnswerEntry, Run
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.data.make_golden_unbound import QUEUE, TOPIC, make
 from tests.data.making import BEGIN_US
 from tests.support.golden import KINDS, placed

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.memory import MemoryDisk

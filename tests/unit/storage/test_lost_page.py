@@ -13,7 +13,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.log.cursor import Cursor
-from kmq_storage.log.journal import CollectedError, Journal, StoredFrame
+from kmq_storage.log.files.journal import CollectedError, Journal, StoredFrame
 from tests.support.storage import make_topic, open_folder, send, values_of
 
 COMMITS, DAMAGED = 12, 7

@@ -26,8 +26,8 @@ from kmq_storage.errors import (
     NotFoundError,
     UnavailableError,
 )
-from kmq_storage.log.locking import AppendLock
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.files.locking import AppendLock
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from kmq_storage.objects.memory import memory_disk

@@ -9,10 +9,10 @@ import pytest
 from kmq_storage import limits, paths
 from kmq_storage.errors import FormatVersionError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry, TopicEntry
-from kmq_storage.log.manifest import Manifest
-from kmq_storage.log.offset_index import OffsetIndex
-from kmq_storage.log.snapshot import snapshot
-from kmq_storage.log.state import StoreState
+from kmq_storage.log.checkpoints.snapshot import snapshot
+from kmq_storage.log.index.manifest import Manifest
+from kmq_storage.log.index.offset_index import OffsetIndex
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.objects.memory import memory_disk
 
 TOPIC = b"t" * 16

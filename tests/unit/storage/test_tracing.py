@@ -15,7 +15,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.errors import NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.entries import BatchIdEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.support.engine import Sent, open_engine, send_rows, unit_of_rows
 
 

@@ -15,7 +15,7 @@ import pytest
 from kmq_storage import paths
 from kmq_storage.environment import Environment
 from kmq_storage.format.identity import BucketFacts, Identity
-from kmq_storage.log.bucket_log import BucketLog
+from kmq_storage.log.bucket.bucket_log import BucketLog
 from kmq_storage.objects.bucket import Fetched, Put
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import Bytes

@@ -22,7 +22,7 @@ from kmq_storage.format.typed import (
     version_of,
     versioned,
 )
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.model import Commit
 from kmq_storage.objects.memory import memory_disk

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log import reader as log_reader
-from kmq_storage.log.reader import ChunkReader
+from kmq_storage.log.reading import reader as log_reader
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.maintenance.pins import Pin, encode_pin
 from kmq_storage.objects import cache_folder, file_io, mapped_words
 from kmq_storage.objects.bucket import Fetched

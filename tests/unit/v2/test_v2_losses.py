@@ -12,7 +12,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.v2 import Kmq, KmqProducer
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.log.binding import Unit
+from kmq_storage.log.binding.binding import Unit
 from tests.unit.v2.arrays import TOPIC, bodies, run_in_threads, said
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.gathered import Gathered
+from kmq_spark.client.sending.gathered import Gathered
 from kmq_spark.v2 import Kmq, KmqBroker, KmqMessage, KmqProducer
 from kmq_storage import limits
 from tests.unit.v2.arrays import TOPIC, bodies, in_transactions, run_in_threads, said

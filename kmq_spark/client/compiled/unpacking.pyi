@@ -1,0 +1,3 @@
+from kmq_spark.client.records import stored_extras
+
+class StoredExtras(stored_extras.StoredExtras): ...

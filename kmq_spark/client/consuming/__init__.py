@@ -1,0 +1,1 @@
+"""Consumers, alone and in groups, and plain reads of topics."""

@@ -1,0 +1,364 @@
+"""The partitions that a consumer reads now, by its subscription and its group.
+
+Not thread-safe: the consumer lets one thread in at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kmq_spark.client.consuming.fetcher import NO_POSITION, Fetcher
+from kmq_spark.client.consuming.group_member import GroupMember, Offsets
+from kmq_spark.client.consuming.hand import Hand
+from kmq_spark.client.consuming.subscription import (
+    Listener,
+    Partitions,
+    Subscription,
+    TopicPartition,
+    by_topic,
+)
+from kmq_spark.client.consuming.uncommitted import Uncommitted
+from kmq_spark.client.handles.arguments import checked_partitions
+from kmq_spark.errors import FencedError, IllegalStateError
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state.store_state import StoreState
+
+Ready = Callable[[list[TopicPartition]], list[TopicPartition]]
+
+
+class Assignment:
+    """What is read: it follows a subscription as topics and partitions come and go."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        reset: str,
+        member: GroupMember | None,
+        *,
+        auto_commit: bool,
+        patience: float,
+    ) -> None:
+        """`patience`: for how many seconds other members wait for an `on_revoke` that fails."""
+        self._log = log
+        self._patience = patience
+        #: Since when one fails, by the monotonic clock.
+        self._failing_since: float | None = None
+        self._member = member
+        self._auto_commit = auto_commit
+        self.fetcher = Fetcher(log, reset)
+        self._subscription = Subscription()
+        #: The partitions that existed when the subscription began.
+        self._were_there: frozenset[TopicPartition] = frozenset()
+        self._group = member.group if member else ""
+        #: The definitions of topics, and the generation of the group, that were seen last.
+        self._definitions, self.generation = -1, 0
+        #: Whether the next call looks at the group first, whatever it has in hand.
+        self.is_called_in = False
+        #: Whether a callback runs, which may use its consumer.
+        self.calls_back = False
+        #: What a callback raised, until a call raises it.
+        self.refusal: Exception | None = None
+        #: Which of the partitions that are planned for other members can go now.
+        self.ready_to_go: Ready = list
+        self.uncommitted = Uncommitted(self._group)
+
+    def check_wanted(self) -> None:
+        """IllegalStateError when a wait for records would never end."""
+        if self._subscription.is_empty:
+            raise IllegalStateError(
+                "the consumer has no topics, so no record would ever come: name them "
+                "(`topics=[...]`), subscribe, or assign"
+            )
+
+    def follow(self, wanted: Subscription) -> None:
+        """Read what this subscription names from now on."""
+        self.fetcher.put_back()
+        old = list(self.fetcher.positions)
+        try:
+            self._tell_of_the_end(old)
+        finally:  # also after an error: else a failing callback could not be replaced
+            self._begin(wanted, old)
+
+    def _begin(self, wanted: Subscription, old: list[TopicPartition]) -> None:
+        self._remove(old)
+        self._definitions, self._failing_since = -1, None
+        if self._member is not None:
+            self._member.enter(wanted)
+        self._subscription = wanted
+        state = self._log.refresh()
+        self._were_there = frozenset(wanted.resolve(state))
+        self._resolve(state)
+
+    def refresh(self, *, begun: bool = False) -> StoreState:
+        """See what others committed, and pick up topics and partitions that came or went.
+
+        While a callback runs for some of them, the others wait for the next call. A call that has
+        `begun` to take records gives no partition away: its records may be of any.
+        """
+        return self.knowing(self._log.refresh(), begun=begun)
+
+    def knowing(self, state: StoreState, *, begun: bool = False) -> StoreState:
+        """Do the same with a state that was just read; returns the state."""
+        generation = self._member.generation(state) if self._member else 0
+        is_news = state.definitions != self._definitions or generation != self.generation
+        if is_news and not self.calls_back:
+            try:
+                self._resolve(state, begun=begun)
+            except BaseException:
+                self.is_called_in = True
+                raise
+        return state
+
+    def _resolve(self, state: StoreState, *, begun: bool = False) -> None:
+        definitions = state.definitions  # a callback may change topics, and sees that in the state
+        generation, has_released = 0, True
+        if self._member is not None:
+            state = self._take_part(self._member, state)
+            has_released = self._release(self._member, state, begun=begun)
+            generation = self._member.generation(state)
+        wanted = set(self._wanted(state))
+        lost = [each for each in self.fetcher.positions if each not in wanted]
+        self.uncommitted.was_robbed |= self._part_with(state, lost)
+        self._remove(lost)
+        self._tell(self._subscription.on_lost, lost)
+        wanted_now = self._wanted(state)
+        gained = [each for each in wanted_now if each not in self.fetcher.positions]
+        for partition in gained:
+            came_later = partition not in self._were_there
+            self.fetcher.add(partition, self._committed(state, partition), came_later=came_later)
+            self.uncommitted.begin(partition, self.fetcher.positions[partition])
+        if has_released:
+            self._definitions, self.generation = definitions, generation
+        self._tell(self._subscription.on_assign, gained)
+
+    def _committed(self, state: StoreState, partition: TopicPartition) -> int | None:
+        return self._member.committed_position(state, partition) if self._member else None
+
+    def _wanted(self, state: StoreState) -> list[TopicPartition]:
+        """Return the partitions to read; in a group, those that this member owns."""
+        found = self._subscription.resolve(state)
+        if self._member is None:
+            return found
+        own, moving = self._member.own(state), self._member.moving(state)
+        held = self.fetcher.positions
+        return [each for each in found if each.key in own or (each.key in moving and each in held)]
+
+    def _take_part(self, member: GroupMember, state: StoreState) -> StoreState:
+        """Be a member of the group, whose plan has all partitions; return the state with it."""
+        if not member.is_in(state):
+            lost = list(self.fetcher.positions)
+            self.uncommitted.was_robbed |= self._part_with(state, lost)
+            self.fetcher.holding.hand, self.fetcher.holding.before = Hand(), {}
+            self._remove(lost)
+            self._tell(self._subscription.on_lost, lost)
+            member.enter(self._subscription)
+            state = self._log.refresh()
+        if state.definitions != self._definitions and member.renew(state):
+            state = self._log.refresh()
+        return state
+
+    def _release(self, member: GroupMember, state: StoreState, *, begun: bool) -> bool:
+        """Give away the partitions that are planned for other members; False if some stay for now.
+
+        A call that has begun to take records gives none away.
+        """
+        moving = member.moving(state)
+        held = [each for each in self.fetcher.positions if each.key in moving]
+        going = [] if begun else self.ready_to_go(held)
+        staying = {each.key for each in held} - {each.key for each in going}
+        if not moving:
+            self._failing_since = None  # no other member waits any more
+        if moving - staying:
+            self.fetcher.put_back()
+            failure = self._ask(going)
+            commits = self._auto_commit and failure is None
+            offsets = self._positions_inside(state, going) if commits else {}
+            self._part_with(self._log.refresh(), going)  # the callback may have committed them
+            self._remove(going)
+            member.release(state, moving - staying, offsets)
+            if failure is not None:
+                raise failure
+        if staying:
+            self.is_called_in = True
+        return not staying
+
+    def _ask(self, going: list[TopicPartition]) -> Exception | None:
+        """Call `on_revoke` for these partitions; returns its error when they go all the same.
+
+        A callback that fails keeps them and is asked again, until `patience` is over.
+        """
+        now = self._log.environment.monotonic()
+        since, self._failing_since = self._failing_since, None
+        try:
+            self._tell(self._subscription.on_revoke, going)
+        except Exception as failure:
+            since = now if since is None else since
+            if now - since >= self._patience:
+                return failure
+            self._failing_since = since
+            raise
+        return None
+
+    def _remove(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            self.fetcher.remove(partition)
+
+    def _part_with(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
+        """Whether the caller has records of these partitions that come again elsewhere."""
+        found = False
+        places = self.places() if partitions else {}
+        for each in partitions:
+            topic, at = state.topic_by_id(each.topic_id), places.get(each, NO_POSITION)
+            start = at if topic is None else topic.partition(each.partition).first
+            done = max(start, self._committed(state, each) or 0)
+            found |= self.uncommitted.part(each, at, done)
+        return found
+
+    def revoke(self) -> None:
+        """Call back that nothing is read any more."""
+        self.fetcher.go_back()
+        self.fetcher.put_back()
+        self._tell_of_the_end(list(self.fetcher.positions))
+
+    def _tell_of_the_end(self, partitions: list[TopicPartition]) -> None:
+        """Call `on_revoke`, or `on_lost` for partitions that were taken before."""
+        member = self._member
+        if member is not None and partitions:
+            state = self._log.state if self._log.is_remote else self._log.refresh()
+            if not member.is_in(state):
+                self._tell(self._subscription.on_lost, partitions)
+                return
+        self._tell(self._subscription.on_revoke, partitions)
+
+    def _tell(self, listener: Listener | None, partitions: list[TopicPartition]) -> None:
+        if listener is None or not partitions:
+            return
+        try:
+            self.calls_back = True
+            listener(by_topic(partitions))
+        except Exception as refusal:
+            self.refusal = refusal
+            raise
+        finally:
+            self.calls_back = False
+
+    def partitions(self) -> list[TopicPartition]:
+        """The partitions by topic and number."""
+        return sorted(self.fetcher.positions, key=lambda each: (each.topic, each.partition))
+
+    def positions(self) -> dict[str, dict[int, int]]:
+        """Return the next offset of each partition that has a position."""
+        found: dict[str, dict[int, int]] = {}
+        for each, position in sorted(self.places().items()):
+            if position != NO_POSITION:
+                found.setdefault(each.topic, {})[each.partition] = position
+        return found
+
+    def places(self) -> dict[TopicPartition, int]:
+        """Return the next offset of each partition as it is kept, also where there is none."""
+        found, place = dict(self.fetcher.positions), self.fetcher.place_in_hand()
+        return found if place is None else found | {place[0]: place[1]}
+
+    def current_positions(self) -> dict[str, dict[int, int]]:
+        """Return the positions without those of partitions that were deleted meanwhile."""
+        self.refresh()
+        return self.positions()
+
+    def committable_positions(self, state: StoreState) -> dict[str, dict[int, int]]:
+        """Return the positions inside the log; one that was trimmed away is reset, not committed.
+
+        Whether the partitions are still this member's, the commit decides.
+        """
+        return self._positions_inside(state, self.fetcher.positions)
+
+    def uncommitted_positions(self, state: StoreState) -> dict[str, dict[int, int]]:
+        """Return the positions that the group has not committed yet.
+
+        When the group changed meanwhile, all are returned: a member that lost any then gets
+        FencedError.
+        """
+        group = state.group(self._group)
+        if group.generation != self.generation:
+            return self.committable_positions(state)
+        known, nothing = group.offsets, dict[int, int]()
+        news = [
+            each
+            for each, at in self.places().items()
+            if known.get(each.topic_id, nothing).get(each.partition) != at
+        ]
+        return self._positions_inside(state, news)
+
+    def check_topics(self, state: StoreState, offsets: Offsets) -> None:
+        """FencedError for offsets of a deleted topic whose name another topic has now."""
+        read = {each.topic: each.topic_id for each in self.fetcher.positions}
+        for name in offsets:
+            topic = state.find_topic(name)
+            if topic is not None and read.get(name, topic.id) != topic.id:
+                raise FencedError(
+                    f"the topic {name} that was read was deleted, and another topic has its name "
+                    "now: offsets of the deleted one can't be committed",
+                    topic=name,
+                )
+
+    def positions_to_commit(self, state: StoreState) -> dict[str, dict[int, int]]:
+        """Return the positions that a transaction commits: behind all records handed out so far.
+
+        FencedError, once, when some of these records come again at another member.
+        """
+        found = self.committable_positions(state)
+        for each in self.partitions():
+            at = found.get(each.topic, {}).get(each.partition, NO_POSITION)
+            self.uncommitted.begin(each, at)
+        if self.uncommitted.gone:
+            raise self.uncommitted.fenced()
+        return self.uncommitted_positions(state)
+
+    def _positions_inside(
+        self, state: StoreState, partitions: Iterable[TopicPartition]
+    ) -> dict[str, dict[int, int]]:
+        found: dict[str, dict[int, int]] = {}
+        places = self.places()
+        for each in partitions:
+            topic, at = state.topic_by_id(each.topic_id), places.get(each, NO_POSITION)
+            if topic is not None and at >= topic.partition(each.partition).first:
+                found.setdefault(each.topic, {})[each.partition] = at
+        return found
+
+    def seek(
+        self, offset_of: Callable[[TopicPartition], int], partitions: Partitions | None
+    ) -> None:
+        """Continue elsewhere in these partitions, or in all."""
+        self.fetcher.put_back()
+        for partition in self._chosen(partitions):
+            self.fetcher.seek(partition, offset_of(partition))
+            self.uncommitted.begin(partition, self.fetcher.positions[partition])
+            # Nor go back to where the call began in which this callback runs.
+            self.fetcher.holding.before.pop(partition, None)
+
+    def pause(self, partitions: Partitions | None) -> None:
+        """Hand out nothing of these partitions, or of all."""
+        self.fetcher.put_back()
+        self.fetcher.paused.update(self._chosen(partitions))
+
+    def resume(self, partitions: Partitions | None) -> None:
+        """Continue with these partitions, or with all."""
+        self.fetcher.paused.difference_update(self._chosen(partitions))
+        self.fetcher.drained = False
+
+    def _chosen(self, partitions: Partitions | None) -> list[TopicPartition]:
+        if partitions is None:
+            return list(self.fetcher.positions)
+        partitions = checked_partitions(partitions)
+        return [self._one(topic, n) for topic, numbers in partitions.items() for n in numbers]
+
+    def _one(self, topic: str, number: int) -> TopicPartition:
+        known, assigned = self._log.state.find_topic(topic), self.fetcher.positions
+        each = TopicPartition(topic, number, known.id if known else b"")
+        if each in assigned:  # found without a pass over thousands
+            return each
+        for former in assigned:  # its topic was deleted just now
+            if former[:2] == (topic, number):
+                return former
+        raise IllegalStateError(
+            f"{topic}-{number} is not assigned to this consumer", topic=topic, partition=number
+        )

@@ -1,0 +1,180 @@
+"""Taking records for a call of a consumer: those in hand, then fetched ones, waiting if need be.
+
+Not thread-safe, except where stated: the consumer lets one thread in at a time.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from kmq_spark.client.consuming.assignment import Assignment
+from kmq_spark.client.consuming.hand import Hand, Taken
+from kmq_spark.client.consuming.subscription import TopicPartition
+from kmq_spark.client.handles.resource import Stopped
+from kmq_spark.client.records.record import Record
+from kmq_spark.client.records.record_values import records_of
+from kmq_spark.client.records.topic_tables import check_one_schema, table_of
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reading.few_records import Part
+from kmq_storage.log.reading.scan import Slice
+
+#: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
+_HAND_ROWS = 4_096
+_FOREVER = 365 * 86_400.0
+
+
+class Taking:
+    """Takes records of the assigned partitions; what was not handed out is taken again."""
+
+    def __init__(self, log: CommitLog, assignment: Assignment) -> None:
+        self._log = log
+        self._assignment = assignment
+        self._fetcher = assignment.fetcher
+        self._holding = assignment.fetcher.holding
+        #: Whether a call waits now.
+        self._waits = False
+        #: What a callback raised while a call had records already: the next call raises it.
+        self._refusal: Exception | None = None
+
+    def activity(self) -> tuple[object, int] | None:
+        """Return what it has in hand, which differs after each poll; None while a call waits.
+
+        May be called by another thread.
+        """
+        hand = self._holding.hand
+        return None if self._waits or self._assignment.calls_back else (hand, hand.taken)
+
+    def look_for(self, generation: int) -> None:
+        """Have the next call look at the group first, unless it saw this generation already.
+
+        Called by another thread, again and again: what one call overlooks, the next one sees.
+        """
+        if generation != self._assignment.generation:
+            self.call_in()
+
+    def call_in(self) -> None:
+        """Have the next call look at the group first, though it has records in hand."""
+        self._assignment.is_called_in = True
+        self._holding.hand.size = 0  # so that `poll` comes in
+
+    def _come_in(self) -> None:
+        if self._refusal is not None:
+            refusal, self._refusal = self._refusal, None
+            raise refusal
+        if not self._assignment.is_called_in:
+            return
+        self._assignment.is_called_in = False
+        hand = self._holding.hand
+        hand.size = len(hand.records)
+        self._assignment.refresh()
+
+    def go_back(self) -> None:
+        """Begin where the last call began, unless that handed out what it took."""
+        self._waits = False
+        self._fetcher.go_back()
+
+    def take_records(
+        self, most: int, timeout: float | None, stopped: Stopped
+    ) -> Taken[list[Record]]:
+        """Take at most `most` records: those in hand, then others."""
+        self._come_in()
+        hand = self._holding.hand
+        upto = min(hand.taken + most, len(hand.records))
+        records = hand.records[hand.taken : upto]
+        if records:
+            self._go_on()
+        if len(records) < most:
+            hand, upto = self._fetcher.use_up(), 0
+        try:
+            while len(records) < most:
+                found = self._next_part(_HAND_ROWS, timeout, stopped, begun=bool(records))
+                if not records:
+                    self._go_on()
+                if found is None:
+                    hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
+                    break
+                made = self._made(*found)
+                hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
+                records += made[:upto]
+        except Exception as error:  # the next call meets it again
+            self._met(error, begun=bool(records))
+        return Taken(records, self._holding, self._holding.before, hand, upto)
+
+    def _met(self, error: Exception, *, begun: bool) -> None:
+        """Raise an error of a call that has taken nothing; else the next call meets it again."""
+        refusal, self._assignment.refusal = self._assignment.refusal, None
+        if not begun:
+            self._holding.before = {}  # nothing was taken, and the turn stays
+            raise error
+        if error is refusal:
+            self._refusal = error  # the subscriber is told of each partition once
+
+    def _go_on(self) -> None:
+        """Begin to take records: the subscriber knows by now what was lost before."""
+        self._assignment.uncommitted.was_robbed = False
+
+    def _made(self, place: TopicPartition, part: Part) -> list[Record]:
+        try:
+            return records_of(part)
+        except Exception:
+            self._fetcher.seek(place, part.offset)  # none of them was handed out
+            raise
+
+    def take_table(
+        self, rows: int, timeout: float | None, stopped: Stopped
+    ) -> Taken[pa.Table | None]:
+        """Take at most `rows` records as one table, or None when nothing came."""
+        self._come_in()
+        self._fetcher.put_back()
+        self._check_one_schema()
+        slices: list[Slice] = []
+        left = rows
+        try:
+            while left > 0:
+                found = self._next_part(left, timeout, stopped, begun=bool(slices))
+                if not slices:
+                    self._go_on()
+                if found is None:
+                    break
+                slices.append(found[1].as_slice())
+                left -= found[1].rows
+        except Exception as error:
+            self._met(error, begun=bool(slices))
+        table = table_of(slices) if slices else None
+        return Taken(table, self._holding, self._holding.before, self._holding.hand, 0)
+
+    def _next_part(
+        self, rows: int, timeout: float | None, stopped: Stopped, *, begun: bool
+    ) -> tuple[TopicPartition, Part] | None:
+        """Return the next records, at most `rows`; None when none come in time.
+
+        A call that has `begun` to take records does not wait for others.
+        """
+        found = None if self._fetcher.drained else self._fetcher.next_part(rows)
+        if found is not None:
+            return found
+        now = self._log.environment.monotonic
+        deadline = now() + (0.0 if begun else _FOREVER if timeout is None else timeout)
+        state = self._assignment.refresh(begun=begun)
+        while True:
+            seen = state.lsn  # read first: another thread may move the state on at any time
+            found = self._fetcher.next_part(rows)
+            left = deadline - now()
+            if found is not None or left <= 0 or stopped():
+                return found
+            self._waits = True
+            self._log.wait(seen, left, stopped, self._rehearse)
+            self._waits = False
+            # In a bucket each look is a request, and waiting has looked already.
+            follow = self._assignment
+            state = follow.knowing(self._log.state) if self._log.is_remote else follow.refresh()
+
+    def _rehearse(self) -> None:
+        part = self._fetcher.read_again()
+        if part is not None:
+            records_of(part)
+
+    def _check_one_schema(self) -> None:
+        """InvalidRequestError unless all topics that are read have the same columns."""
+        topics = (self._log.state.topic_by_id(each.topic_id) for each in self._fetcher.positions)
+        check_one_schema(topic for topic in topics if topic is not None)

@@ -1,0 +1,50 @@
+"""Records that a consumer handed out and did not commit before their partition was given away.
+
+Another member gets them again. So a commit of what was made of them comes too late, and says so
+once.
+"""
+
+from __future__ import annotations
+
+from kmq_spark.client.consuming.fetcher import NO_POSITION
+from kmq_spark.client.consuming.subscription import TopicPartition, by_topic
+from kmq_spark.errors import FencedError
+
+
+class Uncommitted:
+    """Which of a consumer's records will come again at another member of its group."""
+
+    def __init__(self, group: str) -> None:
+        self._group = group
+        #: Where each partition began, or was committed last: later records are not committed.
+        self._begins: dict[TopicPartition, int] = {}
+        #: Partitions that were given away with uncommitted records handed out.
+        self.gone: set[TopicPartition] = set()
+        #: Whether some of these were lost since a call last began to take records.
+        self.was_robbed = False
+
+    def begin(self, partition: TopicPartition, position: int) -> None:
+        """Note that what a partition hands out from this offset on is not committed."""
+        self._begins[partition] = position
+
+    def part(self, partition: TopicPartition, position: int, done: int) -> bool:
+        """Note that a partition goes; True when it handed out records that come again elsewhere.
+
+        `position` is the next offset that it would hand out; what is below `done` never comes
+        again.
+        """
+        begin = self._begins.pop(partition, NO_POSITION)
+        comes_again = position > max(begin, done)
+        if comes_again:
+            self.gone.add(partition)
+        return comes_again
+
+    def fenced(self) -> FencedError:
+        """Return the error, once, for a commit that leaves out what another member has by now."""
+        gone, self.gone, self.was_robbed = by_topic(self.gone), set(), False
+        return FencedError(
+            f"records of {gone} were handed out and not committed before these partitions "
+            f"went to another member of group {self._group}, which gets them again",
+            group=self._group,
+            partitions=gone,
+        )

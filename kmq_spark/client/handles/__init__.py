@@ -1,0 +1,1 @@
+"""What every handle of the client needs: checked arguments, closing, futures."""

@@ -1,0 +1,1 @@
+"""Keyed queues: any number of light queues in one topic."""

@@ -1,0 +1,1 @@
+"""Queues as receivers use them: deliveries, answers, dead letters."""

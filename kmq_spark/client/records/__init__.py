@@ -1,0 +1,1 @@
+"""Records as their users see them, and their way from stored columns."""

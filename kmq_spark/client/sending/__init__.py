@@ -1,0 +1,1 @@
+"""Producers and their transactions: from `send` to a commit and its acknowledgement."""

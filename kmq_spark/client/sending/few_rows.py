@@ -1,0 +1,111 @@
+"""A few plain rows on their way into a commit, without Arrow arrays.
+
+What a caller sends one by one and waits for is committed one by one; the way that is made for
+thousands of rows costs ten times as much then. Records and places are the same either way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+
+from kmq_spark.client.encoding.storable import one_is_unstorable, why_one_is_unstorable
+from kmq_spark.client.sending.row_work import RowWork
+from kmq_spark.client.sending.sends import RowSends, Sends
+from kmq_spark.client.sending.work import Means
+from kmq_spark.client.typed.rows import no_columns
+from kmq_spark.errors import KmqError
+from kmq_storage.format.entries import Entry
+from kmq_storage.format.few_rows import encode_rows
+from kmq_storage.format.records import EncodedBatch
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.staging import inline_entry
+from kmq_storage.log.state.store_state import StoreState
+
+_ROWS, _BYTES = 8, 16_384
+
+
+class FewRows:
+    """The rows of one send that `are_few`."""
+
+    def __init__(self, sends: RowSends) -> None:
+        self.topic = sends.topic
+        self._sends = sends
+        #: The rows of each partition, without those that can't be stored.
+        self._rows: dict[int, list[int]] = {}
+        self._bases: dict[int, int] = {}
+        self.topic_id = b""
+
+    def unit(self, state: StoreState, means: Means, room: int) -> Unit:
+        """Return the rows as entries of a commit; empty when none can be stored."""
+        topic, router = state.topic(self.topic), means.router
+        self.topic_id = topic.id
+        if topic.settings.schemas:
+            raise no_columns(topic.name)
+        self._rows = {}
+        sticky = router.sticky(topic) if self._sends.keys[0] is None else None
+        for row, (key, value) in enumerate(zip(self._sends.keys, self._sends.values, strict=True)):
+            size = len(value or b"") + len(key or b"")
+            partition = router.by_key(topic, key) if sticky is None else sticky
+            if one_is_unstorable(topic, size, partition, key):
+                self._sends.fail_rows([row], why_one_is_unstorable(topic, size, partition, key))
+            else:
+                self._rows.setdefault(partition, []).append(row)
+        batches = [self._batch(rows) for rows in self._rows.values()]
+        entries = [
+            inline_entry(topic.id, partition, batch)
+            for partition, batch in zip(self._rows, batches, strict=True)
+        ]
+        return Unit(tuple(entries), tuple(batch.message for batch in batches))
+
+    def _batch(self, rows: list[int]) -> EncodedBatch:
+        sends = self._sends
+        keys = None if sends.keys[0] is None else [sends.keys[row] or b"" for row in rows]
+        times = [sends.times[row] // 1000 for row in rows]
+        return encode_rows(times, keys, [sends.values[row] or b"" for row in rows])
+
+    def refuse(self, error: KmqError) -> list[RowWork]:
+        """Return what is left to try after a refusal: the rows as `RowWork`."""
+        return RowWork([self._sends]).refuse(error)
+
+    def fail(self, error: KmqError) -> None:
+        """Fail all sends: nothing of them can be stored."""
+        self._sends.failure = self._sends.failure or error
+
+    def committed(
+        self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
+    ) -> None:
+        """Note that the rows of each partition stand from these offsets on; empty: unknown."""
+        self._bases = first_offsets
+        self._sends.placed(self, 0)
+
+    def duplicates(self, first: int, end: int) -> Iterable[bool]:
+        """Return None: these rows have no `uniq`."""
+        return repeat(False, end - first)
+
+    def times(self, first: int, sent: list[int]) -> list[int]:
+        """The timestamps of rows from `first` on: as they were sent."""
+        return sent
+
+    def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
+        """Partitions and offsets of the rows from `first` up to `end`; -1 for those that failed."""
+        known = bool(self._bases)
+        found = {
+            row: (partition, self._bases[partition] + rank if known else -1)
+            for partition, rows in self._rows.items()
+            for rank, row in enumerate(rows)
+        }
+        places = [found.get(row, (-1, -1)) for row in range(first, end)]
+        return [partition for partition, _ in places], [offset for _, offset in places]
+
+
+def are_few(sends: Sends) -> bool:
+    """Whether sends are a few plain rows: bytes, with keys or without, and nothing else."""
+    return (
+        type(sends) is RowSends
+        and len(sends) <= _ROWS
+        and sends.size <= _BYTES
+        and not (sends.extras or sends.row_errors)
+        and {*map(type, sends.values)} == {bytes}
+        and (None not in sends.keys or not any(key is not None for key in sends.keys))
+    )

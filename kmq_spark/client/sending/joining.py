@@ -1,0 +1,89 @@
+"""The units of a transaction as one: what they count, and whose a record of them is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+
+from kmq_spark.client.sending.row_work import RowWork
+from kmq_spark.client.sending.work import Work
+from kmq_spark.errors import ConflictError
+from kmq_storage.format.entries import Entry, RecordsEntry
+from kmq_storage.format.schedule_entry import ScheduleEntry
+from kmq_storage.format.uniq_entry import UniqEntry
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.binding.uniq_binding import StoredBeforeError
+
+#: Rows by topic and partition.
+_Rows = Counter[tuple[bytes, int]]
+
+
+def joined(units: Sequence[Unit]) -> Unit:
+    """One unit of several, in their order."""
+    return Unit(
+        tuple(_shifted(unit.entries for unit in units)),
+        tuple(body for unit in units for body in unit.bodies),
+        synced=all(unit.synced for unit in units),
+    )
+
+
+def leave_out(
+    error: StoredBeforeError, units: Mapping[Work, Unit], in_files: Container[Work]
+) -> None:
+    """Have the works of joined units leave out what is stored before; they are encoded again.
+
+    ConflictError when it is in files already.
+    """
+    shares = list(_shares(error, units))
+    if any(work in in_files for work, _ in shares):
+        raise ConflictError(
+            f"{error}, and they went into files already, since the transaction is larger than "
+            "the memory it may take (TRANSACTION_MEMORY_BYTES); commit more often",
+            records=len(error.places),
+        )
+    if any(place is not None for place in error.places.values()):
+        for work in units:
+            if isinstance(work, RowWork):
+                work.doubles.forget_expected()
+    for work, own in shares:
+        work.refuse(own)
+
+
+def _shares(
+    error: StoredBeforeError, units: Mapping[Work, Unit]
+) -> Iterator[tuple[Work, StoredBeforeError]]:
+    """What of the refusal is each work's, by the numbers in its own unit."""
+    topic_id, before = error.topic_id, _Rows()
+    for work, unit in units.items():
+        rows = _rows(unit.entries)
+        own = {
+            (partition, row - before[topic_id, partition]): place
+            for (partition, row), place in error.places.items()
+            if 0 <= row - before[topic_id, partition] < rows[topic_id, partition]
+        }
+        if own:
+            yield work, StoredBeforeError(topic_id, own, error.lsn)
+        before += rows
+
+
+def _shifted(parts: Iterable[Sequence[Entry]]) -> Iterator[Entry]:
+    """All entries; what counts the rows of a unit counts those of the parts before its own."""
+    before = _Rows()
+    for entries in parts:
+        for entry in entries:
+            match entry:
+                case ScheduleEntry():
+                    yield entry.shifted(before[entry.queue_id, 0])
+                case UniqEntry():
+                    yield entry.shifted({p: before[entry.topic_id, p] for p, *_ in entry.uniqs})
+                case _:
+                    yield entry
+        before += _rows(entries)
+
+
+def _rows(entries: Iterable[Entry]) -> _Rows:
+    rows = _Rows()
+    for entry in entries:
+        if isinstance(entry, RecordsEntry):
+            rows[entry.topic_id, entry.partition] += entry.rows
+    return rows

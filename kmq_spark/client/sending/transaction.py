@@ -1,0 +1,359 @@
+"""Transactions: records, acknowledgements and group offsets in one commit, or nothing.
+
+Nothing of an open transaction is in the log. So it delays no reader, and a process that dies leaves
+nothing to clean up.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import pyarrow as pa
+
+from kmq_spark.client.consuming.consumer import Consumer
+from kmq_spark.client.handles.arguments import checked_offsets
+from kmq_spark.client.queues.delivery import Answers, Delivery, several
+from kmq_spark.client.queues.reading import answered_by
+from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.sending.gathered import Gathered, aborted_by, told
+from kmq_spark.client.sending.pending import Pending
+from kmq_spark.errors import (
+    FencedError,
+    IllegalStateError,
+    InvalidRequestError,
+    KmqError,
+    NotFoundError,
+    TransactionAbortedError,
+)
+from kmq_storage.deliveries import answer, merged
+from kmq_storage.format.entries import Entry, GroupOffsetsEntry
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import ACK, Run
+from kmq_storage.groups import Offsets, offset_entries
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state.queues.queues import no_queue
+from kmq_storage.names import check_name
+
+if TYPE_CHECKING:
+    from kmq_spark.client.sending.producer import Producer
+
+#: A consumer that is a member, or offsets by group.
+OffsetsToCommit: TypeAlias = Consumer | Mapping[str, Offsets]
+
+
+class _GroupOffsets:
+    """The offsets that a transaction commits; the last word for a partition counts."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[tuple[str, int, bytes], dict[int, int]] = {}
+
+    def add(self, entry: GroupOffsetsEntry) -> None:
+        """Add the offsets of an entry; later ones replace earlier ones."""
+        key = (entry.group, entry.generation, entry.topic_id)
+        self._offsets.setdefault(key, {}).update(entry.offsets)
+
+    def entries(self) -> list[Entry]:
+        """An entry per group and topic, in the order in which they came."""
+        return [
+            GroupOffsetsEntry(*key, tuple(sorted(offsets.items())))
+            for key, offsets in self._offsets.items()
+        ]
+
+
+class _Answers:
+    """The deliveries that a transaction acknowledges."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._held: dict[Answers, dict[tuple[Key, int], Delivery]] = {}
+        #: Rows of tables, by the id of their queue; a row may be in it twice.
+        self._rows: dict[bytes, list[Run]] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        """Acknowledge a delivery with the commit."""
+        self._held.setdefault(delivery.hold.queue, {})[delivery.place] = delivery
+
+    def add_table(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Acknowledge rows of a table from `receive_arrow` with the commit."""
+        queue_id, runs = answered_by(table)
+        if runs:
+            self._rows.setdefault(queue_id, []).extend(runs)
+
+    def entries(self) -> list[Entry]:
+        """An entry per queue; NotFoundError for one that this store doesn't have."""
+        found: list[Entry] = []
+        if not (self._held or self._rows):
+            return found  # refreshing a store in a bucket costs a request
+        state = self._log.refresh()
+        for queue, held in self._held.items():
+            entry = queue._ack_entry(held.values())
+            if state.queues.by_id(entry.queue_id) is None:
+                raise no_queue(next(iter(held.values())).queue)
+            found.append(entry)
+        for queue_id, runs in self._rows.items():
+            live = state.queues.by_id(queue_id)
+            if live is None:
+                raise NotFoundError(
+                    "the rows to acknowledge are of a queue that doesn't exist in this store"
+                )
+            found.append(answer(self._log, live, ACK, _last_words(runs)))
+        return found
+
+
+def _last_words(runs: Sequence[Run]) -> list[Run]:
+    """These runs in order; of records that were received twice the later delivery."""
+    found = merged(runs)
+    if all(one.key != two.key or one.end <= two.first for one, two in pairwise(found)):
+        return found
+    rows = {
+        (run.key, offset): run._replace(first=offset, rows=1)
+        for run in runs
+        for offset in range(run.first, run.end)
+    }
+    return merged(list(rows.values()))
+
+
+class Transaction:
+    """What is committed together or not at all; made by `Producer.transaction`.
+
+    Any thread may use it. A call before its beginning or after its end is IllegalStateError;
+    TransactionAbortedError says early that nothing of it can be stored any more.
+    """
+
+    def __init__(self, producer: Producer, log: CommitLog) -> None:
+        self._producer = producer
+        self._log = log
+        #: Held by a thread that adds to the transaction, or ends it.
+        self._turn = threading.RLock()
+        self._pending: Pending | None = None
+        self._gathered: Gathered | None = None
+        self._offsets, self._answers = _GroupOffsets(), _Answers(log)
+        #: Whether the caller aborted it, and needs no error that says so.
+        self._abandoned = False
+        #: Whether it belongs to the parent of this forked process.
+        self._parents = False
+
+    def send(
+        self, topic: str, value: Any, key: bytes | str | None = None, **options: Any
+    ) -> Future[RecordMetadata]:
+        """Send one record in the transaction, with the options of `Producer.send`.
+
+        The future is done after the commit; waiting for it earlier is IllegalStateError. After an
+        abort it raises TransactionAbortedError, with the reason as `__cause__`.
+        """
+        with self._turn:
+            self._check()
+            return self._producer.send(topic, value, key, **options)
+
+    def send_batch(
+        self,
+        topic: str,
+        values: Sequence[Any],
+        keys: Sequence[bytes | str | None] | None = None,
+        **options: Any,
+    ) -> Future[list[RecordMetadata]]:
+        """Send several records in the transaction, with the options of `Producer.send_batch`."""
+        with self._turn:
+            self._check()
+            return self._producer.send_batch(topic, values, keys, **options)
+
+    def send_arrow(
+        self, topic: str, data: Any, *, partition: int | None = None
+    ) -> Future[BatchMetadata]:
+        """Send Arrow data in the transaction, as `Producer.send_arrow` does."""
+        with self._turn:
+            self._check()
+            return self._producer.send_arrow(topic, data, partition=partition)
+
+    def send_to_queue(
+        self, queue: str, value: bytes | str, key: bytes | str | None = None, **options: Any
+    ) -> Future[RecordMetadata]:
+        """Send to a queue in the transaction, with the options of `Producer.send_to_queue`."""
+        with self._turn:
+            self._check()
+            return self._producer.send_to_queue(queue, value, key, **options)
+
+    def ack(self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch) -> None:
+        """Acknowledge deliveries, or rows of `Queue.receive_arrow`, in the transaction.
+
+        A delivery whose lock has ended by the commit aborts the transaction, with LeaseExpiredError
+        as the cause.
+        """
+        if isinstance(deliveries, pa.Table | pa.RecordBatch):
+            with self._turn:
+                self._check()
+                self._answers.add_table(deliveries)
+            return
+        some = several(deliveries)
+        with self._turn:
+            self._check()
+            for each in some:
+                self._answers.add(each)
+
+    def commit_offsets(self, offsets: OffsetsToCommit) -> None:
+        """Commit the positions of a consumer for its group, or given offsets, in the transaction.
+
+        Args:
+            offsets: A consumer that is a member of a group, or `{group: {topic: {partition:
+                next}}}`. Given offsets are not checked against the group's members.
+
+        A consumer aborts the transaction, with FencedError as the cause, when it lost its
+        partitions to another member, or gave some away whose records it had handed out. A consumer
+        with `auto_commit` is IllegalStateError: it commits whether the transaction does or not.
+        """
+        if isinstance(offsets, Consumer):
+            try:
+                self._add_offsets(offsets._offsets_to_commit())
+            except FencedError as lost:
+                raise aborted_by(lost) from lost
+        elif isinstance(offsets, Mapping):
+            for group, by_topic in offsets.items():
+                self._add_offsets(self._by_hand(group, by_topic))
+        else:
+            raise InvalidRequestError(
+                "offsets must be a consumer or {group: {topic: {partition: offset}}}, "
+                f"not {offsets!r}"
+            )
+
+    def send_offsets(self, offsets: Offsets, group: str | Consumer) -> None:
+        """Commit offsets for a group: by name, or by a consumer that must be a member then."""
+        given = checked_offsets(offsets)
+        if isinstance(group, Consumer):
+            self._add_offsets(group._offsets_to_commit(given))
+        else:
+            self._add_offsets(self._by_hand(group, given))
+
+    def _by_hand(self, group: str, offsets: Offsets) -> Sequence[GroupOffsetsEntry]:
+        state = self._log.refresh()
+        return offset_entries(state, check_name("group", group), checked_offsets(offsets))
+
+    def _add_offsets(self, entries: Sequence[GroupOffsetsEntry]) -> None:
+        with self._turn:
+            self._check()
+            for entry in entries:
+                self._offsets.add(entry)
+
+    def _entries_beside(self) -> tuple[Entry, ...]:
+        return (*self._offsets.entries(), *self._answers.entries())
+
+    # --- its life -------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        gathered = self._gathered
+        if gathered is None or not gathered.is_open:
+            raise IllegalStateError(
+                "this transaction has not begun: enter it using `with`"
+                if gathered is None
+                else "this transaction is over; begin another one"
+            )
+        gathered.check()
+
+    def begin(self, pending: Pending, gathered: Gathered) -> None:
+        """Have everything that the producer sends from now on take part; called by the producer."""
+        with self._turn:
+            if self._gathered is not None:
+                raise IllegalStateError("a transaction begins once; make another one")
+            self._pending, self._gathered = pending, gathered
+            gathered.entries_beside = self._entries_beside
+            try:
+                pending.begin(gathered)
+            except KmqError:
+                self._pending = self._gathered = None
+                raise
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Commit the transaction, or abort it with a failure; returns when its futures are done.
+
+        Raises:
+            TransactionAbortedError: Nothing of it is stored, and nobody asked for that.
+            FencedError: A newer producer of this identity was opened.
+            CommitOutcomeUnknownError: It may or may not be stored.
+        """
+        pending, gathered = self._pending, self._gathered
+        assert pending is not None, "it has begun"
+        assert gathered is not None, "it has begun"
+        called_back = threading.current_thread() in pending.workers
+        if failure is None and called_back:
+            raise IllegalStateError("a callback can't commit a transaction: its own thread commits")
+        if failure is None and self._parents:
+            raise _parents_own()
+        try:
+            with self._turn:
+                pending.end(gathered, None if failure is None else aborted_by(failure))
+            if not called_back:
+                gathered.wait(None)
+        finally:
+            if not gathered.done:  # this thread is the worker, or was interrupted
+                pending.call_worker()
+        if failure is None:
+            _raise_failure(gathered)
+
+    def abort(self) -> None:
+        """End the transaction, and store nothing of it."""
+        self._abandoned = True
+        self.end(TransactionAbortedError("the transaction was aborted by its caller"))
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._gathered is not None and self._gathered.is_open
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has ended without a commit that is known to be stored."""
+        gathered = self._gathered
+        return gathered is not None and not gathered.is_open and gathered.failure is not None
+
+    def leave_to_parent(self, pending: Pending, gathered: Gathered) -> None:
+        """In a forked child: stand in for the parent's open transaction, and refuse every send."""
+        self._turn, self._parents = threading.RLock(), True
+        gathered.give_up(_parents_own())
+        pending.begin(gathered)
+        self._pending, self._gathered = pending, gathered
+
+    def __enter__(self) -> Self:
+        try:
+            self._producer._begin(self)
+            return self
+        except KmqError:
+            raise
+        except BaseException as error:  # raised by a signal: nobody has the transaction to end it
+            self._end_surely(error)
+            raise
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if self._abandoned:
+            return
+        try:
+            self.end(error)
+        except KmqError:
+            raise
+        except BaseException as signal:
+            self._end_surely(signal)
+            raise
+
+    def _end_surely(self, error: BaseException) -> None:
+        """Abort it whatever happens; a commit that is on its way already decides its futures."""
+        if self._pending is not None and self._gathered is not None:
+            self._pending.end(self._gathered, aborted_by(error))
+            self._gathered.is_open = False  # also when it had not quite begun
+            self._pending.call_worker()
+
+
+def _parents_own() -> IllegalStateError:
+    return IllegalStateError(
+        "this transaction belongs to the parent process; abort it here to go on without it"
+    )
+
+
+def _raise_failure(gathered: Gathered) -> None:
+    failure = gathered.failure
+    if failure is None:
+        return
+    if isinstance(failure, FencedError) and "producer" in failure.context:
+        raise failure
+    raise told(failure)

@@ -1,0 +1,1 @@
+"""Typed topics: columns and values, checked exactly, and rows of them."""

@@ -1,3 +1,0 @@
-from kmq_spark.client import stored_extras
-
-class StoredExtras(stored_extras.StoredExtras): ...

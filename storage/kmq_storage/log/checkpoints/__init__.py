@@ -1,0 +1,1 @@
+"""Checkpoints: the state of a store in files, from which opening begins."""

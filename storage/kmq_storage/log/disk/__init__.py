@@ -1,0 +1,1 @@
+"""The commit log on a disk, which several processes append to."""

@@ -1,0 +1,95 @@
+"""Reading past commits from their frames, independent of a handle's state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from kmq_storage import paths
+from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
+from kmq_storage.format.frame import InvalidFrameError
+from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.disk.log_on_disk import LogOnDisk
+from kmq_storage.log.disk_errors import (
+    collected,
+    damaged_commit,
+    lost_commit,
+    rewriting_goes_on,
+    unknown_commit,
+)
+from kmq_storage.log.files.journal import CollectedError, StoredFrame
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.model import Commit, to_datetime
+
+
+class PastCommits:
+    """Reads commits of one store's log by LSN."""
+
+    def __init__(self, log: LogOnDisk) -> None:
+        self._log = log
+        self._url = log.disk.url
+
+    def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
+        """The commits from LSN `start`, or from the first in the log, up to the state's last one.
+
+        CorruptionError after the last one when more commits were acknowledged.
+        """
+        first = self._log.new_journal().folder.first_lsn()
+        if start is not None and start < first and first > 1:
+            raise collected(self._url, start, first)
+        for frame in self.frames(max(start or 1, first), state.lsn):
+            yield commit_of(frame)
+        if state.broken is not None:
+            broken = state.broken
+            raise damaged_commit(broken.file, broken.first_lsn, broken.reason)
+
+    def written(self, lsn: int, losses: int) -> WrittenCommit:
+        """The commit with this LSN, durable or not; `losses` is `Hint.losses` when it was written.
+
+        CommitOutcomeUnknownError when frames were lost since. OffsetOutOfRangeError when the commit
+        was collected; it was then on disk.
+        """
+        frame = None
+        with suppress(UnavailableError):
+            frame = next(self.frames(lsn, lsn), None)
+        if frame is None or self._log.hint.losses != losses:
+            raise unknown_commit(self._url, lsn)
+        commit = commit_of(frame)
+        return WrittenCommit(
+            commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
+        )
+
+    def check_survived(self, commit: WrittenCommit) -> None:
+        """UnavailableError when a failed sync lost this commit.
+
+        CommitOutcomeUnknownError when it was collected or damage hides it.
+        """
+        try:
+            frames = self.frames(commit.lsn, commit.lsn)
+            survived = any(frame.header.chain == commit.chain for frame in frames)
+        except (OffsetOutOfRangeError, CorruptionError) as error:  # its LSN may be another's now
+            raise unknown_commit(self._url, commit.lsn) from error
+        if not survived:
+            raise lost_commit(self._url, commit.lsn)
+
+    def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
+        """The frames with LSNs `first` to `last`, both included."""
+        journal = self._log.new_journal()
+        cursor = journal.start_of(first)
+        try:
+            while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
+                cursor = frame.end
+                if cursor.lsn >= first:
+                    yield frame
+        except CollectedError as error:
+            raise collected(self._url, first, journal.folder.first_lsn()) from error
+        except InvalidFrameError as error:
+            if self._log.mending.may_rewrite():
+                raise rewriting_goes_on(self._url) from error
+            raise damaged_commit(paths.log_file(cursor.file), cursor.lsn + 1, str(error)) from error
+
+
+def commit_of(frame: StoredFrame) -> Commit:
+    """The commit of a frame."""
+    time, place = to_datetime(frame.header.time), (frame.file, frame.position)
+    return Commit(frame.header.lsn, time, tuple(frame.entries()), place)

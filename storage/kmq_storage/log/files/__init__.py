@@ -1,0 +1,1 @@
+"""The files of a log on a disk: frames, locks, and the page in shared memory."""

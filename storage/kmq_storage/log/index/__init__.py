@@ -1,0 +1,1 @@
+"""The index of records: from offsets and times to rows that say where records are."""

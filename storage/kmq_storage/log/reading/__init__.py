@@ -1,0 +1,1 @@
+"""Reading records at their places: proven, cut to offsets and columns."""

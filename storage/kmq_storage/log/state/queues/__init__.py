@@ -1,0 +1,1 @@
+"""The state of queues: which records wait, are locked, or were answered."""
