@@ -1,4 +1,5 @@
 """kmq's storage layer: one commit log per store, Arrow record batches in and out.
 
-Read in this order: `model`, `format.frame`, `log.local_log`, `log.journal`, `objects.disk`.
+Read in this order: `model`, `format.frame`, `log.disk.local_log`, `log.files.journal`,
+`objects.disk`.
 """

@@ -1,6 +1,6 @@
 """Deliveries of a queue: acquire records, answer for them, and wait for more.
 
-This prepares the commits. `log.queue_state` decides about them when they are bound.
+This prepares the commits. `log.state.queues.queue` decides about them when they are bound.
 """
 
 from __future__ import annotations

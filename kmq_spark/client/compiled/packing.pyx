@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Pack a record's headers and properties into bytes, and unpack them again.
 
-`client.waiting_extras` calls these functions, and `client.packed_rows` reads the packed bytes.
+`encoding.waiting_extras` calls these functions, and `packed_rows` reads the packed bytes.
 Python code does the same work on machines without a compiler; the tests compare the two. Users
 never see an error from this module: it returns None for unusual values, and the Python code then
 handles them or raises the error that says what is wrong.

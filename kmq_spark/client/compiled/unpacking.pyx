@@ -87,7 +87,7 @@ cdef class _Names:
 
 @cython.no_gc  # so the garbage collector does not track tuples that hold it
 cdef class StoredExtras:
-    """Headers and properties of many rows; the compiled `client.stored_extras.StoredExtras`."""
+    """Headers and properties of many rows; the compiled `records.stored_extras.StoredExtras`."""
 
     cdef:
         _Stored rows_of_headers, rows_of_properties, values

@@ -1,6 +1,6 @@
 """What records have beside key and value while they wait for their commit.
 
-Packed into bytes by `client.packing` where it was compiled: the garbage collector does not follow
+Packed into bytes by `compiled.packing` where it was compiled: the garbage collector does not follow
 bytes, and they go into columns without an object for each name and value. Else as plain tuples, as
 does what few records have, and what is refused.
 """

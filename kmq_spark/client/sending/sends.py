@@ -225,7 +225,7 @@ class ArrowSend(Sends):
         super().__init__(topic, expedite)
         self.batches = batches
         self.partition = partition
-        #: What was encoded ahead of its commit (`client.arrow_work.ArrowWork`).
+        #: What was encoded ahead of its commit (`arrow_work.ArrowWork`).
         self.work: Any = None
         self._rows: int = sum(each.batch.num_rows for each in batches)
         self.size = sum(int(each.batch.nbytes) for each in batches)

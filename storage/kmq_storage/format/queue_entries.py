@@ -312,7 +312,7 @@ class QueueStateEntry:
     """The state of a queue in another store, which replaces an earlier copy of it."""
 
     #: Definition, bindings and positions, and the unfinished records, as in a checkpoint's root
-    #: (`log.queue_snapshot`).
+    #: (`log.state.queues.snapshot`).
     facts: Mapping[str, Any]
     rows: str
     #: `Queue.turns` of the copy that it replaces; None if there is none.

@@ -1,4 +1,4 @@
-"""Writing a checkpoint of the current durable state; `log/checkpoints/checkpoint.py` has the protocol.
+"""Writing a checkpoint of the current durable state; `log.checkpoints.checkpoint` has the protocol.
 
 No checkpoint is written of a state with damage, because collection could then drop the commits
 that show the damage.

@@ -354,7 +354,7 @@ def test_who_is_interrupted_while_log_files_change_writes_into_none_that_was_rep
                     end.journal.renew(1, end.cursor)  # as after a failed sync
                 folder = store.log._end.journal.folder  # type: ignore[attr-defined]
                 try:
-                    with Interruption(at, "/kmq_storage/log/log_folder"):
+                    with Interruption(at, "/kmq_storage/log/files/folder"):
                         folder.open(folder.file_of(1))
                 except KeyboardInterrupt:
                     interrupted = True

@@ -19,11 +19,11 @@ from tests.support.sources import ROOT
 
 #: The modules that the build compiles, without their endings.
 _COMPILED = [
-    "kmq_spark/client/brief_lock",
-    "kmq_spark/client/adding",
-    "kmq_spark/client/packing",
-    "kmq_spark/client/packed_rows",
-    "kmq_spark/client/unpacking",
+    "kmq_spark/client/compiled/brief_lock",
+    "kmq_spark/client/compiled/adding",
+    "kmq_spark/client/compiled/packing",
+    "kmq_spark/client/compiled/packed_rows",
+    "kmq_spark/client/compiled/unpacking",
     "kmq_spark/openmessaging/key_value",
     "kmq_spark/openmessaging/message",
     "kmq_spark/openmessaging/stored",

@@ -13,8 +13,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.opening import open_store
-from kmq_spark.client.queues import ahead as queue_ahead
-from kmq_spark.client.queues import queue
+from kmq_spark.client.queues import ahead, queue
 from kmq_storage import paths
 from kmq_storage.slips import OwnPage, SlipPage
 from tests.support.clock import Clock
@@ -28,7 +27,7 @@ FAST, RECORDS = 40, 300
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the machine does meanwhile, nobody counts as slow."""
-    monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
+    monkeypatch.setattr(ahead, "PATIENCE", 1e6)
 
 
 @pytest.fixture
@@ -247,9 +246,9 @@ def test_what_can_not_be_read_is_given_back_with_the_rest(
 _DIES = """
 import os, signal, sys
 import kmq_spark as kmq
-from kmq_spark.client.queues import ahead as queue_ahead
+from kmq_spark.client.queues import ahead
 
-queue_ahead.PATIENCE = 1e6
+ahead.PATIENCE = 1e6
 with kmq.open(sys.argv[1], durability="os") as store, store.queue("q") as queue:
     for n in range(int(sys.argv[2])):
         (held,) = queue.receive()

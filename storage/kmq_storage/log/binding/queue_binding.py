@@ -1,7 +1,7 @@
 """Binding of queue entries: check them against the state that they will follow, and complete them.
 
 All functions are pure. `binding` calls them for each kind of entry; the rules for the records of a
-queue are in `queue_state`.
+queue are in `state.queues.queue`.
 """
 
 from __future__ import annotations

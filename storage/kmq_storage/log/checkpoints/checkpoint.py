@@ -54,7 +54,7 @@ class Checkpoint:
     cursor: Cursor
     refs: tuple[PageRef, ...]
     members: dict[str, Any]
-    #: State that is too large for JSON: `queues` (see `queue_snapshot`) and `uniqs`.
+    #: State that is too large for JSON: `queues` (see `state.queues.snapshot`) and `uniqs`.
     parts: Mapping[str, bytes] = field(default_factory=dict)
 
     def state(self, files: Files, *, indexed: bool) -> StoreState:

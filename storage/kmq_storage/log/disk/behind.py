@@ -1,7 +1,7 @@
 """Going on behind damage: write a checkpoint of all readable commits, and a new log file after it.
 
 Lost records are put back from segments, or become gaps that readers are told of
-(`log.lost_ranges`). docs/design/repair.md has the order of the steps.
+(`log.state.lost_ranges`). docs/design/repair.md has the order of the steps.
 """
 
 from __future__ import annotations

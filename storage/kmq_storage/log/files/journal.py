@@ -1,7 +1,7 @@
 """The files of the commit log: reading the next frame, and writing one.
 
 A journal knows frames and files, but nothing of topics. Frame n is in the log file with the
-greatest first LSN that is not above n. `log_folder` knows which files exist.
+greatest first LSN that is not above n. `folder` knows which files exist.
 """
 
 from __future__ import annotations
