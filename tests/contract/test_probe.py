@@ -45,7 +45,7 @@ def proxy(moto: S3Server) -> Iterator[FaultProxy]:
 
 
 def settle_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("single_writer", "store_files"):
+    for module in ("bucket.single_writer", "store_files"):
         monkeypatch.setattr(f"kmq_storage.log.{module}._SETTLE", 0.05)
 
 
