@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kmq_storage.errors import FormatVersionError, NotFoundError
 from kmq_storage.format.queue_entries import (
@@ -25,6 +25,8 @@ from kmq_storage.model import QueueSettings
 if TYPE_CHECKING:
     from kmq_storage.log.state.store_state import StoreState
 
+_Key = TypeVar("_Key")
+
 
 class Queues:
     """Every queue of a store, by name and by id."""
@@ -34,6 +36,8 @@ class Queues:
         self._by_id: dict[bytes, Queue] = {}
         #: Queues by the name of the queue that their dead letters go to.
         self._by_dead_letter: dict[str, dict[bytes, Queue]] = {}
+        #: Queues by the id of each topic that they are bound to, or were before.
+        self._by_topic: dict[bytes, dict[bytes, Queue]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_id)
@@ -60,16 +64,17 @@ class Queues:
         """Add a queue; it replaces one with the same id."""
         self._remove(queue.id)
         self._by_id[queue.id] = self._by_name[queue.name] = queue
-        self._by_dead_letter.setdefault(queue.dead_letter, {})[queue.id] = queue
+        _note(self._by_dead_letter, queue.dead_letter, queue)
+        for topic_id in _known_topics(queue):
+            _note(self._by_topic, topic_id, queue)
 
     def _remove(self, queue_id: bytes) -> None:
         queue = self._by_id.pop(queue_id, None)
         if queue is not None:  # None when the commit that created it is damaged
             del self._by_name[queue.name]
-            others = self._by_dead_letter[queue.dead_letter]
-            del others[queue_id]
-            if not others:
-                del self._by_dead_letter[queue.dead_letter]
+            _strike(self._by_dead_letter, queue.dead_letter, queue)
+            for topic_id in _known_topics(queue):
+                _strike(self._by_topic, topic_id, queue)
 
     def with_dead_letters_in(self, name: str) -> list[Queue]:
         """The queues whose dead letters go to the queue with this name."""
@@ -78,7 +83,7 @@ class Queues:
     def rules(self) -> Mapping[type, Callable[[Any, int, int], None]]:
         """The function that applies each kind of entry."""
         told: Mapping[type, Callable[[Queue, Any], None]] = {
-            BindEntry: _bind,
+            BindEntry: self._bind,
             ScheduleEntry: _schedule,
             LookEntry: Queue.apply_look,
             AcquireEntry: Queue.apply_acquire,
@@ -106,26 +111,47 @@ class Queues:
             self._remove(entry.queue_id)
 
     def forget_topic(self, topic_id: bytes) -> None:
-        """Drop a deleted topic from all queues."""
-        for queue in self:
+        """Drop a deleted topic from the queues that know it."""
+        for queue in self._that_know(topic_id):
             queue.forget_topic(topic_id)
+        self._by_topic.pop(topic_id, None)
 
     def trim(self, topic_id: bytes, partition: int, start: int) -> None:
-        """Drop the records of a partition before its new start from all queues."""
-        for queue in self:
+        """Drop the records of a partition before its new start from the queues that know them."""
+        for queue in self._that_know(topic_id):
             queue.trim((topic_id, partition), start)
+
+    def _that_know(self, topic_id: bytes) -> list[Queue]:
+        """The queues with a topic, out of very many others: a queue's own log has its id."""
+        own = self._by_id.get(topic_id)
+        return [*([] if own is None else [own]), *self._by_topic.get(topic_id, {}).values()]
+
+    def _bind(self, queue: Queue, entry: BindEntry) -> None:
+        _note(self._by_topic, entry.topic_id, queue)
+        if entry.starts is None:
+            queue.unbind(entry.topic_id)
+        else:
+            assert not isinstance(entry.starts, str), "bound"
+            queue.bind(entry.topic_id, entry.starts, entry.filter)
+
+
+def _known_topics(queue: Queue) -> set[bytes]:
+    return {*queue.bindings, *queue.unbound}
+
+
+def _note(index: dict[_Key, dict[bytes, Queue]], key: _Key, queue: Queue) -> None:
+    index.setdefault(key, {})[queue.id] = queue
+
+
+def _strike(index: dict[_Key, dict[bytes, Queue]], key: _Key, queue: Queue) -> None:
+    others = index[key]
+    del others[queue.id]
+    if not others:
+        del index[key]
 
 
 def _schedule(queue: Queue, entry: ScheduleEntry) -> None:
     queue.apply_schedule(entry.base_offset, entry.schedules)
-
-
-def _bind(queue: Queue, entry: BindEntry) -> None:
-    if entry.starts is None:
-        queue.unbind(entry.topic_id)
-    else:
-        assert not isinstance(entry.starts, str), "bound"
-        queue.bind(entry.topic_id, entry.starts, entry.filter)
 
 
 def queue_settings_of(queue: str, members: Mapping[str, Any]) -> QueueSettings:
