@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.plain_columns import scalar
+from kmq_storage.format.plain_columns import number_column, scalar, text_column
 from kmq_storage.format.records import PROPERTIES_TYPE
 
 _TOKEN = re.compile(
@@ -225,11 +226,11 @@ class _Parser:
 
     def _in(self, name: str, *, negated: bool) -> Filter:
         self._expect("(")
-        parts = [_compared(name, "=", self._value())]
+        values = [self._value()]
         while self._takes(","):
-            parts.append(_compared(name, "=", self._value()))
+            values.append(self._value())
         self._expect(")")
-        found = _joined(pc.or_kleene, parts)
+        found = _is_one_of(name, values)
         return (lambda columns: pc.invert(found(columns))) if negated else found
 
     def _value(self) -> Value:
@@ -260,6 +261,48 @@ def _is_null(columns: _Columns, name: str, wanted: bool) -> pa.Array:
     return found if wanted else pc.invert(found)
 
 
+def _is_one_of(name: str, values: Sequence[Value]) -> Filter:
+    """As `=` with each of them, but looked up at once by kind, since a list may be long."""
+    flags = {each for each in values if isinstance(each, bool)}
+    parts = [_compared(name, "=", each) for each in flags]
+    if texts := [each for each in values if isinstance(each, str)]:
+        parts.append(_is_text_of(name, text_column(texts)))
+    if numbers := [each for each in values if not isinstance(each, str | bool)]:
+        parts.append(_is_number_of(name, numbers))
+    return _joined(pc.or_kleene, parts)
+
+
+def _is_text_of(name: str, known: pa.Array) -> Filter:
+    return lambda columns: _looked_up(pc.struct_field(columns.values(name), "text"), known)
+
+
+def _is_number_of(name: str, numbers: Sequence[int | float]) -> Filter:
+    """By the rules of `_compared_numbers`."""
+    whole = [each for each in numbers if isinstance(each, int) and _fits(each)]
+    broken = [each for each in numbers if isinstance(each, float)]
+    known = number_column(np.array(whole, np.int64))
+    known_of_whole, known_of_broken = _floats(broken), _floats(map(_as_float, numbers))
+
+    def found(columns: _Columns) -> pa.Array:
+        values = columns.values(name)
+        whole, broken = pc.struct_field(values, "int"), pc.struct_field(values, "float")
+        as_float = whole.cast(pa.float64(), safe=False)
+        of_whole = pc.or_(_looked_up(whole, known), _looked_up(as_float, known_of_whole))
+        zero = scalar(0.0)  # turns -0.0, which is not looked up as the same, into 0.0
+        return pc.coalesce(of_whole, _looked_up(pc.add(broken, zero), known_of_broken))
+
+    return found
+
+
+def _floats(numbers: Iterable[float]) -> pa.Array:
+    return number_column(np.array([*numbers], np.float64) + 0.0)
+
+
+def _looked_up(column: pa.Array, known: pa.Array) -> pa.Array:
+    """Whether each value is one of those known; null for null."""
+    return pc.if_else(column.is_valid(), pc.is_in(column, known), pa.nulls(1, pa.bool_())[0])
+
+
 def _compared(name: str, sign: str, value: Value) -> Filter:
     compare = _COMPARISONS[sign]
 
@@ -279,13 +322,17 @@ def _compared_numbers(compare: Callable[[Any, Any], Any], values: pa.Array, valu
     whole, broken = pc.struct_field(values, "int"), pc.struct_field(values, "float")
     if isinstance(value, float):
         of_whole = compare(whole.cast(pa.float64(), safe=False), scalar(value))
-    elif -(2**63) <= value < 2**63:
+    elif _fits(value):
         of_whole = compare(whole, scalar(value))
     else:  # all whole numbers are on one side of it
         of_whole = compare(
             whole.cast(pa.float64(), safe=False), scalar(math.inf if value > 0 else -math.inf)
         )
     return pc.coalesce(of_whole, compare(broken, scalar(_as_float(value))))
+
+
+def _fits(value: int) -> bool:
+    return -(2**63) <= value < 2**63
 
 
 def _as_float(value: float) -> float:
