@@ -78,11 +78,11 @@ class Producer(Handle[producer.Producer]):
 
     async def commit_transaction(self) -> None:
         """Commit everything sent since `begin_transaction`; returns when it is durable."""
-        await self._run(self._handle.commit_transaction)
+        await to_its_end(self._submit(self._handle.commit_transaction))
 
     async def abort_transaction(self) -> None:
         """Store nothing of what was sent since `begin_transaction`."""
-        await self._run(self._handle.abort_transaction)
+        await to_its_end(self._submit(self._handle.abort_transaction))
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
         """Commit offsets for a group, or as a consumer of the group, in the open transaction."""

@@ -77,6 +77,32 @@ def test_a_producer_goes_on_when_a_task_is_cancelled_while_its_transaction_begin
     assert values(store, "a") == ([b"2"] if step == "begin" else [b"1", b"2"])
 
 
+@pytest.mark.parametrize("ends", ["abort", "commit"])
+def test_a_transaction_ends_though_the_call_that_ends_it_is_cancelled_before_its_turn(
+    store: kmq.Store, store_url: str, monkeypatch: pytest.MonkeyPatch, ends: str
+):
+    store.create_topic("a")
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.producer() as producer:
+            tx = await producer.begin_transaction()
+            gate = Gate(monkeypatch, Transaction, "send")
+            sending = asyncio.create_task(tx.send("a", b"1"))
+            await gate.reached()
+            end = getattr(producer, f"{ends}_transaction")
+            ending = asyncio.create_task(end())  # behind the send, in the producer's thread
+            await asyncio.sleep(0)
+            ending.cancel()
+            await gate.cancel(sending)
+            with pytest.raises(asyncio.CancelledError):
+                await ending
+            async with producer.transaction() as tx:
+                await tx.send("a", b"2")
+
+    _run(work())
+    assert values(store, "a") == ([b"2"] if ends == "abort" else [b"1", b"2"])
+
+
 def test_what_a_cancelled_task_received_is_free_though_its_queue_is_closed_meanwhile(
     store: kmq.Store, store_url: str, monkeypatch: pytest.MonkeyPatch
 ):
