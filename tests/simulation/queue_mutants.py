@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,11 +19,12 @@ from kmq_storage.log.binding import binding
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.checkpoints import checkpoint
 from kmq_storage.log.disk import local_log
+from kmq_storage.log.partition_rows import Rows
 from kmq_storage.log.state.queues.busy import Busy
 from kmq_storage.log.state.queues.late_answers import names_in
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import spans_of
-from kmq_storage.log.state.queues.rows import LOCKED, Rows
+from kmq_storage.log.state.queues.rows import LOCKED, Block
 from kmq_storage.log.state.queues.source import Source
 from kmq_storage.log.state.store_state import StoreState
 from tests.simulation import transacting
@@ -35,10 +36,8 @@ from tests.simulation.mutants import Mutant, _nothing
 def hands_out_what_somebody_holds(patch: pytest.MonkeyPatch) -> None:
     """Whose lock has not ended yet does not matter."""
 
-    def due(rows: Rows, now: int) -> Iterator[Any]:
-        return iter([block.rows.copy() for block in rows._blocks])
-
-    patch.setattr(Rows, "due", due)
+    patch.setattr(Rows, "due", lambda rows, _: iter(list(rows._blocks)))
+    patch.setattr(Block, "due", lambda block, _: block.rows.copy())
 
 
 def hands_out_what_was_planned(patch: pytest.MonkeyPatch) -> None:

@@ -13,15 +13,36 @@ import numpy as np
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.log.partition_rows import Rows
 from kmq_storage.log.state.queues import rows as queue_rows
 from kmq_storage.log.state.queues.busy import Busy
-from kmq_storage.log.state.queues.rows import FREE, LOCKED, NEVER, WAITING, Rows, are_over, new_rows
+from kmq_storage.log.state.queues.rows import (
+    FREE,
+    LOCKED,
+    NEVER,
+    WAITING,
+    Block,
+    are_over,
+    new_rows,
+)
 
 _MOST = 3
 
 
 def _found_anew(rows: Rows, now: int) -> list[int]:
     return sorted(rows.all()["key"][queue_rows._are_busy(rows.all(), now, _MOST)].tolist())
+
+
+def _check_waiting(rows: Rows, now: int, chance: random.Random) -> None:
+    """What waits by what some receiver noted, does so by what is due now."""
+    for block in rows._blocks:
+        taken = np.unique(np.array([chance.randrange(9) for _ in range(30)], np.uint64))
+        due = set(block.due(now)["key"].tolist())
+        if block.waits(now, Busy([taken])):
+            assert due <= set(taken.tolist()) - {0}
+        if not chance.randrange(4):
+            block.note_waiting(block.changes, now, block.due(now)["key"])
+            assert block.waits(now, Busy([np.arange(1, 9, dtype=np.uint64)])) == (0 not in due)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -51,6 +72,7 @@ def test_what_is_remembered_of_blocks_is_what_is_found_anew(
         now = chance.randrange(200)  # a clock may go back
         busy = [key for keys in rows.busy(now, _MOST) for key in keys.tolist()]
         assert sorted(busy) == _found_anew(rows, now)
+        _check_waiting(rows, now, chance)
         over = rows.all()["offset"][are_over(rows.all(), now)]
         assert rows.expired(now).tolist() == over.tolist()
 
@@ -84,6 +106,34 @@ def test_what_is_held_or_delayed_is_not_gone_through_for_each_record(
     for _ in range(10):
         queue.receive()[0].ack()
     assert sum(looked) < 10 * 100
+
+
+def test_records_that_wait_for_one_of_their_key_are_not_gone_through_for_each_record_of_others(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(queue_rows, "_BLOCK", 16)
+    looked, due = list[int](), Block.due
+
+    def counted(block: Block, now: int) -> queue_rows.Array:
+        looked.append(block.size)
+        return due(block, now)
+
+    monkeypatch.setattr(Block, "due", counted)
+    store.create_queue("q", order="key")
+    with store.producer() as producer:
+        for n in range(420):
+            key = b"hot" if n < 400 else b"%d" % n
+            producer.send_to_queue("q", b"v", key=key)
+    queue = store.queue("q", prefetch=1)
+    held = queue.receive() + queue.receive()
+    assert [each.key for each in held] == [b"hot", b"400"]
+    looked.clear()
+    for n in range(401, 411):
+        (got,) = queue.receive()
+        assert got.key == b"%d" % n
+    assert sum(looked) < 10 * 100
+    held[0].ack()
+    assert [each.key for each in queue.receive()] == [b"hot"]
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -15,6 +15,7 @@ from kmq_storage.arrays import Array, Numbers
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import LookEntry, Run
+from kmq_storage.log.partition_rows import Rows
 from kmq_storage.log.state.queues.busy import Busy
 from kmq_storage.log.state.queues.rows import (
     FREE,
@@ -23,7 +24,6 @@ from kmq_storage.log.state.queues.rows import (
     NEVER,
     PRIORITY,
     WAITING,
-    Rows,
     are_held,
     are_over,
     are_unlocked,
@@ -104,7 +104,10 @@ class Source:
     def _due(self, start: int, wish: Wish) -> tuple[Numbers, Numbers]:
         """The offsets of deliverable rows, and their delivery numbers."""
         offsets, counts, found = [_NONE], [_NONE], 0
-        for rows in self.rows.due(wish.now):
+        for block in self.rows.due(wish.now):
+            if wish.busy is not None and block.waits(wish.now, wish.busy):
+                continue
+            changes, rows = block.changes, block.due(wish.now)
             good = (
                 (times_of(rows["count"]) < wish.deliveries_max)
                 & (rows["priority"] == wish.priority)
@@ -117,6 +120,8 @@ class Source:
             if wish.busy is not None:
                 keys = rows["key"][places]
                 places = places[wish.busy.first_free(keys, wish.most - found)]
+                if not len(places):
+                    block.note_waiting(changes, wish.now, rows["key"])
             offsets.append(rows["offset"][places])
             counts.append(rows["count"][places])
             found += len(offsets[-1])
@@ -150,7 +155,7 @@ class Source:
     def looked_and_due(self, now: int, deliveries_max: int) -> int:
         """How many records that were looked at are due."""
         found = 0
-        for rows in self.rows.due(now):
+        for rows in (block.due(now) for block in self.rows.due(now)):
             good = (rows["offset"] < self.next) & (rows["expires"] > now)
             good &= times_of(rows["count"]) < deliveries_max
             found += int(np.count_nonzero(good))
@@ -159,7 +164,10 @@ class Source:
     def exhausted(self, key: Key, now: int, deliveries_max: int) -> list[Run]:
         """Due records that had all their deliveries."""
         runs: list[Run] = []
-        for rows in self.rows.due(now):
+        for block in self.rows.due(now):
+            if block.tries() < deliveries_max:
+                continue
+            rows = block.due(now)
             much = rows[times_of(rows["count"]) >= deliveries_max]
             runs += runs_of(key, much["offset"], much["count"])
         return runs
