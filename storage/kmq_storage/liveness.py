@@ -7,8 +7,10 @@ and each one watches those behind it up to the first live one. So n members take
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 
 from kmq_storage.format.group_entries import GroupPlan, PlannedMember
 
@@ -62,5 +64,7 @@ class Liveness:
 
 def _ring(plan: GroupPlan, own: int) -> Iterator[tuple[int, PlannedMember]]:
     """The other members, beginning with the one that joined next after this one."""
-    epochs = sorted(plan.members, key=lambda epoch: (epoch <= own, epoch))
-    return ((epoch, plan.members[epoch]) for epoch in epochs if epoch != own)
+    epochs = sorted(plan.members)  # without a key: they mostly are in order, and each member sorts
+    place = bisect_right(epochs, own)
+    ring = chain(islice(epochs, place, None), islice(epochs, place))
+    return ((epoch, plan.members[epoch]) for epoch in ring if epoch != own)
