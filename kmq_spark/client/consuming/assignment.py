@@ -136,12 +136,12 @@ class Assignment:
 
     def _wanted(self, state: StoreState) -> list[TopicPartition]:
         """Return the partitions to read; in a group, those that this member owns."""
-        found = self._subscription.resolve(state)
         if self._member is None:
-            return found
+            return self._subscription.resolve(state)
         own, moving = self._member.own(state), self._member.moving(state)
-        held = self.fetcher.positions
-        return [each for each in found if each.key in own or (each.key in moving and each in held)]
+        return self._subscription.resolve(
+            state, own.union(each.key for each in self.fetcher.positions if each.key in moving)
+        )
 
     def _take_part(self, member: GroupMember, state: StoreState) -> StoreState:
         """Be a member of the group, whose plan has all partitions; return the state with it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,14 +47,20 @@ class Subscription:
                 raise InvalidRequestError(f"callbacks must be callable, not {listener!r}")
             check_plain("a callback", listener)
 
-    def resolve(self, state: StoreState) -> list[TopicPartition]:
-        """Return the partitions that are wanted and exist."""
+    def resolve(
+        self, state: StoreState, among: Collection[Key] | None = None
+    ) -> list[TopicPartition]:
+        """Return the partitions that are wanted and exist; only those among some, if given."""
         found = []
         for name in self._names(state):
             topic = state.find_topic(name)
             if topic is None:
                 continue
-            numbers = range(topic.partitions) if self.assigned is None else self.assigned[name]
+            numbers: Iterable[int] = (
+                range(topic.partitions) if self.assigned is None else self.assigned[name]
+            )
+            if among is not None:
+                numbers = [number for number in numbers if (topic.id, number) in among]
             found += [TopicPartition(name, number, topic.id) for number in numbers]
         return found
 

@@ -1,16 +1,18 @@
-"""A member with very many partitions.
+"""A member with very many partitions, and many members.
 
-Finds: partitions that are looked for one by one among all the others.
+Finds: partitions that are looked for one by one among all the others, and members that each go
+through what the others own.
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.consuming import consumer
+from kmq_spark.client.consuming import consumer, subscription
 from kmq_spark.client.consuming.subscription import TopicPartition, by_topic
 
 _PARTITIONS = 200
@@ -46,6 +48,29 @@ def test_giving_half_of_many_partitions_away_compares_few_of_them(
         second.poll()
         assert len(first.assignment()["t"]) == len(second.assignment()["t"]) == _PARTITIONS // 2
     assert len(compared) < 10 * _PARTITIONS
+
+
+def test_a_member_goes_through_its_own_partitions_not_through_those_of_all_members(
+    wide: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    made: list[Any] = []
+
+    def make(*facts: Any) -> TopicPartition:
+        made.append(facts)
+        return TopicPartition(*facts)
+
+    with ExitStack() as open_ones:
+        members = [open_ones.enter_context(wide.consumer("g", topics=["t"])) for _ in range(20)]
+        for member in members:
+            member.poll()
+        members.pop().close()
+        with monkeypatch.context() as patch:
+            patch.setattr(subscription, "TopicPartition", make)
+            for member in members * 2:
+                member.poll()
+        numbers = [number for each in members for number in each.assignment()["t"]]
+    assert sorted(numbers) == list(range(_PARTITIONS))
+    assert len(made) < 10 * _PARTITIONS
 
 
 def test_committed_offsets_are_found_without_a_search(
