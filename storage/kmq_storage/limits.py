@@ -29,6 +29,12 @@ INLINE_BATCH_BYTES_MAX = 1024 * 1024
 #: The inline batches of one commit together.
 INLINE_COMMIT_BYTES_MAX = 4 * 1024 * 1024
 
+#: On a disk, batches of at most this are inline up to a higher limit: a file of its own would take
+#: longer, for its syncs, and more room. 100,000 batches of a small record, one of each partition,
+#: fit in. With its directory and paddings, such a commit still fits into a log file.
+SMALL_BATCH_BYTES_MAX = 16 * 1024
+SMALL_COMMIT_BYTES_MAX = 32 * 1024 * 1024
+
 #: The most rows of a stored record batch, so that a short read touches few bytes.
 BATCH_ROWS_MAX = 65_536
 

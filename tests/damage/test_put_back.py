@@ -232,7 +232,7 @@ def test_records_that_no_inline_commit_could_hold_are_put_back_and_their_offsets
     _send(store, *range(10))
     store.seal()
     with monkeypatch.context() as patch:  # as if the files that they were staged in were collected
-        patch.setattr(limits, "INLINE_COMMIT_BYTES_MAX", 8)
+        patch.setattr(limits, "SMALL_COMMIT_BYTES_MAX", 8)
         repaired = repaired_store(tmp_path)
     with repaired:
         assert read_around(repaired, 0) == _numbers(*range(10))

@@ -110,7 +110,7 @@ def test_records_of_a_staged_file_that_nothing_names_any_more_count_for_the_end(
 def test_a_segment_whose_footer_is_damaged_too_tells_by_its_name_how_far_a_partition_went(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(limits, "INLINE_COMMIT_BYTES_MAX", 8)  # a record
+    monkeypatch.setattr(limits, "SMALL_COMMIT_BYTES_MAX", 8)  # a record
     with kmq.open(tmp_path, maintenance=False) as store:
         make_topic(store.log)
         for count in (1, 100, 1):

@@ -65,6 +65,7 @@ class Committer:
             log.files,
             file_ids(log),
             sync=durable,
+            small_room=log.small_room,
             uploads=Uploads() if log.is_remote else None,
         )
 
@@ -207,7 +208,8 @@ class Committer:
         stored.
         """
         try:
-            units = self._encode_all(work_of_many(sends), {}, room=0)
+            no_room = -self._log.small_room  # not for small batches, either
+            units = self._encode_all(work_of_many(sends), {}, room=no_room)
         except OSError as error:
             raise UnavailableError(f"store {self._log.files.url}: {error}") from error
         for refused in filter(None, (send.first_error() for send in sends)):

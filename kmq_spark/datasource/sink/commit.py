@@ -75,7 +75,7 @@ def _unit_of(
     log: CommitLog, written: Iterable[Written], first: Sequence[Entry], last: Sequence[Entry]
 ) -> Unit:
     """Make the unit of the commit; it joins the small batches of several tasks."""
-    stager = Stager(log.files, file_ids(log), sync=True)
+    stager = Stager(log.files, file_ids(log), sync=True, small_room=log.small_room)
     entries: list[Entry] = list(first)
     bodies: list[pa.Buffer] = []
     waiting: _Runs = {}

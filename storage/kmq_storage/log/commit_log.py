@@ -54,6 +54,8 @@ class CommitLog(Protocol):
     #: Limit for the bytes of record batches inside one commit. Further batches go into the next
     #: commit; a single larger batch is staged.
     inline_bytes_max: int
+    #: How many bytes more small batches may take inside a commit, before they are staged, too.
+    small_room: int
 
     @property
     def files(self) -> Files:

@@ -92,12 +92,15 @@ class Stager:
         *,
         sync: bool,
         inline_bytes_max: int = limits.INLINE_BATCH_BYTES_MAX,
+        small_room: int = 0,
         uploads: Uploads | None = None,
     ) -> None:
         self._files = files
         self._new_id = new_id
         self._sync = sync
         self._inline_bytes_max = inline_bytes_max
+        #: See `CommitLog.small_room`.
+        self._small_room = small_room
         #: Writes files in the background; if None, `stage` writes each file itself.
         self._uploads = uploads
 
@@ -111,7 +114,7 @@ class Stager:
     def place(self, records: PartitionRecords, *, room: int) -> Placed:
         """Place records inside the frame if they are small and fit into `room`; else stage them."""
         lengths = _message_lengths(records)
-        if sum(lengths) > min(self._inline_bytes_max, room):
+        if not self._is_inline(sum(lengths), room):
             return Placed(tuple(self._stage(records, lengths)))
         columns = records.columns
         encoded = [
@@ -125,6 +128,11 @@ class Stager:
         ]
         entries = [inline_entry(records.topic_id, records.partition, batch) for batch in encoded]
         return Placed(tuple(entries), tuple(batch.message for batch in encoded))
+
+    def _is_inline(self, length: int, room: int) -> bool:
+        if length <= limits.SMALL_BATCH_BYTES_MAX:
+            room += self._small_room
+        return length <= min(self._inline_bytes_max, room)
 
     def stage(self, records: PartitionRecords) -> list[RecordsEntry]:
         """Stage records in one file; returns the entries with which a commit refers to it.

@@ -45,6 +45,7 @@ class BucketLog:
 
     is_remote = True
     inline_bytes_max = limits.COMMIT_OBJECT_INLINE_MAX
+    small_room = 0
 
     def __init__(
         self,

@@ -50,6 +50,7 @@ class LocalLog:
 
     is_remote = False
     inline_bytes_max = limits.INLINE_COMMIT_BYTES_MAX
+    small_room = limits.SMALL_COMMIT_BYTES_MAX - limits.INLINE_COMMIT_BYTES_MAX
 
     def __init__(
         self, files: Disk, identity: Identity, environment: Environment, *, durable: bool = True

@@ -181,7 +181,7 @@ def lost_ranges(state: StoreState, last: int, unnamed: Unnamed) -> list[CutOut]:
 
 def rows_at_most(commits: int) -> int:
     """The most records that so many unreadable commits may have had inline."""
-    return commits * limits.INLINE_COMMIT_BYTES_MAX // _ROW_BYTES_MIN
+    return commits * limits.SMALL_COMMIT_BYTES_MAX // _ROW_BYTES_MIN
 
 
 def _committed(state: StoreState, key: Key) -> int:
