@@ -19,6 +19,7 @@ from contextlib import nullcontext, suppress
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,31 @@ class TestLocalDisk(DiskContract):
             disk.stage("staged/a.ipc", repeat(bytes(limits.WRITE_BYTES), 9), sync=True)
         assert _open_below(disk.root) == opened
         assert disk.list("staged") == []
+
+    def test_a_frame_of_very_many_pieces_is_written_with_few_looks_at_each(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        looks = [0]
+
+        class Piece(bytes):
+            def __len__(self) -> int:
+                looks[0] += 1
+                return super().__len__()
+
+            def __getitem__(self, part: Any) -> Any:
+                return Piece(super().__getitem__(part))
+
+        def pwritev(fd: int, pieces: Sequence[bytes], position: int) -> int:
+            joined = b"".join(pieces)
+            return os.pwrite(fd, joined[:-3] or joined, position)  # 3 bytes are left each time
+
+        monkeypatch.setattr(file_io, "memoryview", Piece, raising=False)
+        monkeypatch.setattr(file_io, "os", SimpleNamespace(pwritev=pwritev))
+        pieces = [b"%05d" % number for number in range(50_000)]
+        with (tmp_path / "pieces").open("w+b") as file:
+            file_io.write_all(file.fileno(), 0, pieces)
+            assert file.read() == b"".join(pieces)
+        assert looks[0] < 4 * len(pieces)
 
     @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.ENOSYS])
     def test_bytes_that_a_file_system_gave_up_before_the_sync_are_told(

@@ -7,9 +7,10 @@ import errno
 import fcntl
 import os
 import sys
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import islice, pairwise
 from mmap import PAGESIZE
 
 from kmq_storage.objects.files import Bytes
@@ -24,18 +25,16 @@ _NOT_BEGUN = (errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM, errno.ENOME
 
 def write_all(fd: int, position: int, buffers: Sequence[Bytes]) -> None:
     """Write all buffers in sequence at the position, repeating partial writes."""
-    views = [memoryview(buffer) for buffer in buffers if len(buffer)]
-    while views:
-        written = os.pwritev(fd, views[:_BUFFERS_PER_CALL], position)
+    left = deque(memoryview(buffer) for buffer in buffers if len(buffer))
+    while left:
+        written = os.pwritev(fd, [*islice(left, _BUFFERS_PER_CALL)], position)
         if written == 0:
             raise OSError(errno.EIO, "the file system wrote nothing")
-        if written == sum(map(len, views)):
-            return  # the usual case
         position += written
-        while views and written >= len(views[0]):
-            written -= len(views.pop(0))
+        while left and written >= len(left[0]):
+            written -= len(left.popleft())
         if written:
-            views[0] = views[0][written:]
+            left[0] = left[0][written:]
 
 
 def read_all(fd: int, position: int, length: int) -> bytes:
