@@ -9,6 +9,7 @@ large batch of a typed topic that is not sealed yet has them behind its message.
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -70,7 +71,8 @@ def packed(pieces: Sequence[Bytes], schema: pa.Schema) -> PackedMessage:
             start, length = next(entries)
             starts.append(body.add(at[start]) if length else body.length)
         lowest = min(starts[first:], default=body.length)
-        ends = [end if end <= lowest else body.length for end in ends] + [body.length]
+        within = bisect_right(ends, lowest)  # ends never decrease
+        ends[within:] = [body.length] * (len(ends) + 1 - within)
     assert next(entries, None) is None, "a column has more buffers than its type says"
     return _proven(head.placed(starts, body.length), body, ends)
 

@@ -8,6 +8,7 @@ or bytes, also inside lists, maps and structs. All other types are stored as the
 from __future__ import annotations
 
 from base64 import b64encode
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import pyarrow as pa
@@ -135,10 +136,11 @@ def check_schema(schema: object) -> pa.Schema:
         )
     if not len(schema):
         raise InvalidRequestError("schema has no columns", setting="schema")
+    counts = Counter(schema.names)
     for field in schema:
         if not field.name or field.name.startswith("_"):
             raise _refused(field.name, "begins with '_': such names are kmq's own, rename it")
-        if schema.names.count(field.name) > 1:
+        if counts[field.name] > 1:
             raise _refused(field.name, "is there twice")
         why = _why_unsupported(field.type) or _why_extended(field)
         if why is not None:
