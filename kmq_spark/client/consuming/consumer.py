@@ -238,8 +238,7 @@ class Consumer(OneThread):
             FencedError: Partitions went to another member, which gets these records again.
             IllegalStateError: The consumer has no group.
         """
-        given = None if offsets is None else checked_offsets(offsets)
-        self._commit(given)
+        self._commit(None if offsets is None else checked_offsets(offsets))
 
     def _commit(self, offsets: Offsets | None = None, *, durable: bool | None = None) -> None:
         member, state = self._in_group(), self._log.refresh()
@@ -307,8 +306,9 @@ class Consumer(OneThread):
         """
         state = self._assignment.refresh()
         state.topic(topic)  # NotFoundError, also for what can't be a name
-        check_offsets(state, {topic: {checked_partition(partition): checked_offset(offset)}})
-        self._assignment.seek(lambda _: offset, {topic: [partition]})
+        number, target = checked_partition(partition), checked_offset(offset)
+        check_offsets(state, {topic: {number: target}})
+        self._assignment.seek(lambda _: target, {topic: [number]})
 
     @alone_or_called_back
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:

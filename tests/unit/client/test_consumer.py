@@ -6,12 +6,14 @@ waits that end early, late or never.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kmq_spark as kmq
@@ -209,6 +211,12 @@ def test_seek_goes_anywhere_in_the_log_and_nowhere_else(shop: kmq.Store):
             assert (caught.value.context["start"], caught.value.context["end"]) == (0, 10)
         with pytest.raises(kmq.IllegalStateError):
             consumer.seek("t", 1, 0)
+
+
+def test_after_a_seek_to_an_integer_of_numpy_the_position_can_be_written_as_json(shop: kmq.Store):
+    with shop.consumer(topics=["t"]) as consumer:
+        consumer.seek("t", np.int64(0), np.int64(3))  # type: ignore[arg-type]
+        assert json.loads(json.dumps(consumer.position()["t"]))["0"] == 3
 
 
 def test_a_seek_in_one_partition_leaves_the_others_where_they_are(shop: kmq.Store):
