@@ -37,7 +37,7 @@ from kmq_storage.objects.storage_options import option_text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: Options that are resolved once, here; the DataFrame gets offsets in place of them.
+#: Options that are resolved once, here; the DataFrame gets offsets and full paths in place of them.
 _RESOLVED = (
     "subscribe",
     "subscribepattern",
@@ -49,6 +49,7 @@ _RESOLVED = (
     "startingoffsetsbytimestampstrategy",
     "maxoffsetspertrigger",
     "maxbytespertrigger",
+    "archive",
 )
 
 
@@ -116,6 +117,8 @@ class Incremental:
         passed = {n: text for n, text in self._given.items() if n.lower() not in _RESOLVED}
         end, ends = self._end, self._end.positions
         reader = self._spark.read.format("kmq").options(**passed)
+        if self._options.archive is not None:
+            reader = reader.option("archive", self._options.archive)
         reader = reader.option("assign", json.dumps({name: [*ends[name]] for name in ends}))
         for option, each in (("starting", replace(end, positions=starts)), ("ending", end)):
             reader = reader.option(f"{option}Offsets", json.dumps(each.to_json()))

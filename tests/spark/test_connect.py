@@ -15,6 +15,7 @@ from tests.support.spark import require_jvm
 pytestmark = pytest.mark.spark
 
 SCRIPT = """
+import os
 import sys
 from pyspark.sql import SparkSession
 import kmq_spark as kmq
@@ -52,6 +53,13 @@ try:
     spark.read.format("kmq").option("subscribe", "nowhere").load(url).count()
 except Exception as error:
     assert "Topic[nowhere] doesn't exist." in str(error), error
+try:
+    spark.read.format("kmq").option("subscribe", "orders").load(os.path.relpath(url)).count()
+except Exception as error:
+    assert "expected a full path or a URL" in str(error), error
+os.chdir(os.path.dirname(lake))
+with kmq.incremental(spark, url, "old", subscribe="orders", archive=os.path.basename(lake)) as new:
+    assert new.df.count() == 10, new.df.count()
 spark.stop()
 print("done")
 """

@@ -34,7 +34,6 @@ from kmq_spark.datasource.store_url import beside, storage_options
 from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.keyed.wanted import WantedQueues
-from kmq_storage.objects.urls import absolute
 
 #: Values of `startingOffsetsByTimestampStrategy`, for a partition without a record that late.
 ERROR, LATEST_INSTEAD = "error", "latest"
@@ -124,7 +123,8 @@ def _archive(given: Mapping[str, str]) -> str | None:
     if not given["archive"].strip():
         refuse("archive", given["archive"], "the folder or URL of the store's archive")
     store = values.store_url(given)
-    return beside(absolute(given["archive"]), store, storage_options(store))
+    place = values.absolute_place("archive", given["archive"])
+    return beside(place, store, storage_options(store))
 
 
 def _triggers(given: Mapping[str, str]) -> tuple[int | None, int | None]:

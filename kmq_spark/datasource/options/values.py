@@ -7,6 +7,7 @@ raises InvalidRequestError with its name, its value and what was expected.
 from __future__ import annotations
 
 import json
+import os
 import re
 from base64 import b64decode
 from collections.abc import Mapping
@@ -26,6 +27,9 @@ Given = Mapping[str, str]
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,19}\Z")
 #: Spark holds numbers of rows, and offsets, in signed 64-bit integers.
 LARGEST = 2**63 - 1
+
+#: How Spark names the folder for the files of its sessions.
+_SESSION_FOLDER = f"{os.sep}userFiles-"
 
 #: A size or a length of time as Spark writes them: `64m`, `500kb`; `15m`, `90s`, `1min`.
 _AMOUNT = re.compile(r"([0-9]{1,19})([a-z]*)\Z")
@@ -238,4 +242,18 @@ def store_url(given: Given) -> str:
         raise InvalidRequestError(f"{told}{more}", option="path")
     if url.startswith("memory://"):
         refuse("path", url, "a folder: a store in memory is seen by one process, Spark has several")
-    return with_storage_options(absolute(url), given)
+    return with_storage_options(absolute_place("path" if path else "store", url), given)
+
+
+def absolute_place(option: str, text: str) -> str:
+    """Return a folder's full path, or the URL as it is."""
+    found = absolute(text)
+    # Under Spark Connect, Python runs in a temporary folder of the session.
+    if found != text and _SESSION_FOLDER in found and _SESSION_FOLDER not in text:
+        refuse(
+            option,
+            text,
+            "a full path or a URL: under Spark Connect, a relative path says "
+            "nothing, since the server reads it in a temporary folder",
+        )
+    return found

@@ -7,10 +7,25 @@ from pathlib import Path
 import pytest
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
+from kmq_spark.datasource.options.source_options import parse_source_options
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_storage.errors import DataLossError, InvalidRequestError, NotFoundError
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import Stream, batch_reader, stream_reader
+
+
+def test_a_relative_path_is_refused_where_spark_connect_runs_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "userFiles-1b2c" / "50e5"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    given = {"path": "/data/shop", "subscribe": "orders"}
+    for option in ("path", "archive"):
+        with pytest.raises(InvalidRequestError, match=f"'{option}' is 'data/x': expected a full"):
+            parse_source_options({**given, option: "data/x"})
+    for full in ("/data/shop", "~/shop", "s3://bucket/shop", str(folder / "shop")):
+        parse_source_options({**given, "path": full})
 
 
 def _load(shop: Shop, **options: str) -> None:
