@@ -19,9 +19,9 @@ from kmq_storage.log.binding import binding
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.checkpoints import checkpoint
 from kmq_storage.log.disk import local_log
-from kmq_storage.log.partition_rows import Rows
 from kmq_storage.log.state.queues.busy import Busy
 from kmq_storage.log.state.queues.late_answers import names_in
+from kmq_storage.log.state.queues.partition_rows import Rows
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import LOCKED, Block

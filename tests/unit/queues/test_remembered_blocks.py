@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.log.partition_rows import Rows
 from kmq_storage.log.state.queues import rows as queue_rows
 from kmq_storage.log.state.queues.busy import Busy
+from kmq_storage.log.state.queues.partition_rows import Rows
 from kmq_storage.log.state.queues.rows import (
     FREE,
     LOCKED,

@@ -15,8 +15,8 @@ from kmq_storage.arrays import Array, Numbers
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import LookEntry, Run
-from kmq_storage.log.partition_rows import Rows
 from kmq_storage.log.state.queues.busy import Busy
+from kmq_storage.log.state.queues.partition_rows import Rows
 from kmq_storage.log.state.queues.rows import (
     FREE,
     GONE,
