@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain, compress
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 import pyarrow as pa
 
@@ -31,53 +32,41 @@ from kmq_storage.names import check_name
 
 #: A topic, or a queue's own log, and the partition.
 Place = tuple[str, int]
-#: How many messages share one commit of positions, and how many of a place the first `ack` reopens.
-_TOGETHER, _REMEMBERED = 4_096, 524_288
+#: How many messages share one commit of positions, and how many of a place the first `ack` reopens
+#: at least: neighbours count as one.
+_TOGETHER, _REMEMBERED = 4_096, 262_144
 
 
 @dataclass(slots=True)
 class Progress:
     """How far a place was read, and which of its messages are not acknowledged."""
 
-    #: Before it, nothing is open.
-    first: int
     end: int
-    #: What was read and may be open, in runs and not one by one: most consumers never acknowledge.
-    _read: list[Sequence[int]] = field(default_factory=list)
-    _read_count: int = 0
-    _open: set[int] = field(default_factory=set)
+    #: The offsets of those messages, in runs: most consumers never acknowledge any.
+    open: list[range] = field(default_factory=list)
 
     def read(self, offsets: list[int], end: int) -> None:
         """Note that all before `end` was read, and that these offsets are messages."""
-        if not len(self):
-            self.first = offsets[0] if offsets else end
-        if offsets:
-            all_between = range(offsets[0], offsets[-1] + 1)
-            self._read.append(all_between if len(all_between) == len(offsets) else offsets)
-            self._read_count += len(offsets)
+        if offsets and offsets[-1] - offsets[0] + 1 == len(offsets):
+            runs = [range(offsets[0], offsets[-1] + 1)]
+        else:
+            runs = [range(each, each + 1) for each in offsets]
+        for run in runs:
+            if self.open and self.open[-1].stop == run.start:
+                run = range(self.open.pop().start, run.stop)
+            self.open.append(run)
         self.end = end
 
-    def __len__(self) -> int:
-        return self._read_count + len(self._open)
-
-    @property
-    def open(self) -> set[int]:
-        """Return the offsets that were read and are not acknowledged."""
-        if self._read:
-            self._open.update(*self._read)
-            self._read, self._read_count = [], 0
-        return self._open
-
-    def forget(self) -> None:
-        """Take everything that was read for acknowledged."""
-        self._read, self._read_count, self._open = [], 0, set()
+    def finish(self, offset: int) -> None:
+        """Take a message for acknowledged; nothing changes when it is already."""
+        place = bisect_right(self.open, offset, key=attrgetter("start")) - 1
+        if place >= 0 and offset in (run := self.open[place]):
+            parts = range(run.start, offset), range(offset + 1, run.stop)
+            self.open[place : place + 1] = filter(None, parts)
 
     def first_open(self) -> int:
         """The first offset that is not acknowledged; without any, the next one to read."""
-        is_open = self.open
-        while self.first < self.end and self.first not in is_open:
-            self.first += 1
-        return self.first
+        return self.open[0].start if self.open else self.end
 
 
 def check_plain_topic(queue: str, topic: Topic | None) -> None:
@@ -115,7 +104,7 @@ class PullConsumer(StoreUser):
         #: The stored positions.
         self._stored: dict[Place, int] = {}
         self._ending.callback(self._reader.close)
-        self._ending.callback(self._leave)
+        self._ending.callback(self._store_positions)
 
     def attach_queue(self, queue: str, topics: Iterable[str] | str = ()) -> None:
         """Read a queue, and bind it to these topics in addition to those that it has.
@@ -153,7 +142,7 @@ class PullConsumer(StoreUser):
             for number, part in enumerate(topic.parts):
                 first = part.start if binding is None else binding.start(number)
                 at = part.readable_from(known.get(topic.name, {}).get(number, first))
-                progress = self._progress.setdefault((topic.name, number), Progress(at, at))
+                progress = self._progress.setdefault((topic.name, number), Progress(at))
                 progress.end = part.readable_from(progress.end)
                 self._reader.seek(topic.name, number, progress.end)
                 self._stored.setdefault((topic.name, number), at)
@@ -176,16 +165,16 @@ class PullConsumer(StoreUser):
         `properties` may set OPERATION_TIMEOUT: milliseconds to wait for a message. DataLossError,
         once, where a repair cut messages out; call again to go on.
         """
+        self._check_open()  # what was read and not handed out is the next consumer's
         while self._ready or self._fill(properties):
             found = self._ready.pop()
             if found[-1] == math.inf or found[-1] >= self._now():
                 return stored.message_of(found, self._shared_headers)
-            self._progress[found[:2]].open.discard(found[2])  # it has expired
+            self._progress[found[:2]].finish(found[2])  # it has expired
         return None
 
     def _fill(self, properties: KeyValue | None) -> bool:
         """Have something ready, if there is something in time; whether there is."""
-        self._check_open()
         now = self._store.log.environment.monotonic
         deadline = now() + _seconds(properties)
         while self._queue is not None:
@@ -211,7 +200,7 @@ class PullConsumer(StoreUser):
         except DataLossError as error:
             topic, number, end = (error.context[name] for name in ("topic", "partition", "end"))
             self._reader.seek(topic, number, end)
-            self._progress.setdefault((topic, number), Progress(end, end)).end = end
+            self._progress.setdefault((topic, number), Progress(end)).end = end
             raise
 
     def _now(self) -> float:
@@ -259,9 +248,9 @@ class PullConsumer(StoreUser):
         return None if queue is None else queue.bindings.get(topic_id)
 
     def _read(self, place: Place, offsets: list[int], end: int) -> None:
-        progress = self._progress.setdefault(place, Progress(end, end))
-        if len(progress) > _REMEMBERED and not self.acknowledges:
-            progress.forget()
+        progress = self._progress.setdefault(place, Progress(end))
+        if len(progress.open) > _REMEMBERED and not self.acknowledges:
+            progress.open.clear()
         progress.read(offsets, end)
 
     def _due(self, found: list[stored.Stored], now: float) -> list[stored.Stored]:
@@ -289,7 +278,7 @@ class PullConsumer(StoreUser):
         if found is None or found[:2] not in self._progress:
             raise InvalidRequestError(f"no message of queue {self._queue} has id {message_id!r}")
         self.acknowledges = True
-        self._progress[found[:2]].open.discard(found[2])
+        self._progress[found[:2]].finish(found[2])
         self._store_positions()
 
     def _positions(self) -> dict[Place, int]:
@@ -315,13 +304,6 @@ class PullConsumer(StoreUser):
             log.commit([Unit(self._entries(moved))], durable=False)
             self._stored |= moved  # only now: a refused commit is tried again
 
-    def _leave(self) -> None:
-        """Store the position: messages read but not handed out are the next consumer's."""
-        try:
-            self._store_positions()
-        finally:
-            self._ready = []
-
     def _is_there(self, topic: str) -> bool:
         """Whether a topic is still the one that was read."""
         found = self._store.log.state.find_topic(topic)
@@ -330,9 +312,9 @@ class PullConsumer(StoreUser):
     def position_behind(self, message_id: str | None) -> tuple[Entry, ...]:
         """Return the entries that move the queue behind a message when they are committed."""
         topic, number, offset = place_of(message_id) or ("", 0, 0)
-        progress = self._progress[topic, number]
-        at = min(progress.open - {offset}, default=progress.end)
-        return self._entries({(topic, number): at})
+        behind = copy.deepcopy(self._progress[topic, number])
+        behind.finish(offset)
+        return self._entries({(topic, number): behind.first_open()})
 
     def _entries(self, places: dict[Place, int]) -> tuple[Entry, ...]:
         offsets = defaultdict[str, dict[int, int]](dict)

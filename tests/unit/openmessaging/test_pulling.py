@@ -6,8 +6,6 @@ import math
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
@@ -98,19 +96,6 @@ def test_what_was_not_acknowledged_comes_again(settings: oms.KeyValue, producer:
     (more,) = all_of(second)
     second.ack(more.headers().get_string("MessageId"))
     assert bodies(attached(settings, "q", ["t"])) == [b"%d" % n for n in range(4, 10)] + [b"more"]
-
-
-@given(st.data(), st.sets(st.integers(0, 30), min_size=1).map(sorted))
-def test_a_place_goes_on_at_the_first_message_that_is_not_acknowledged(
-    data: st.DataObject, offsets: list[int]
-):
-    progress = pull.Progress(offsets[0], offsets[0])
-    split = data.draw(st.integers(1, len(offsets)))
-    for batch in filter(None, (offsets[:split], offsets[split:])):
-        progress.read(batch, batch[-1] + 1)
-        for done in data.draw(st.lists(st.sampled_from(batch))):
-            progress.open.discard(done)
-            assert progress.first_open() == min(progress.open, default=progress.end)
 
 
 def test_an_acknowledgement_counts_without_shutdown(settings: oms.KeyValue, producer: oms.Producer):
