@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, wraps
 from typing import Any, Generic, NoReturn, Self, SupportsIndex, TypeVar
 from weakref import WeakSet
 
@@ -178,6 +178,10 @@ class Handle(Generic[R]):
         twins = (name for name in dir(self._handle) if not name.startswith("_"))
         return sorted({*super().__dir__(), *(name for name in twins if hasattr(self, name))})
 
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._handle, name)
+        return wraps(found)(partial(self._run, found)) if callable(found) else found  # for `help`
+
     def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
         raise stays_here(type(self).__name__)
 
@@ -214,9 +218,6 @@ class Receiver(Handle[R]):
         #: The thread of all calls but those that receive.
         self._other_calls = Handle(handle)
         self._giving_way = giving_way
-
-    def __getattr__(self, name: str) -> Any:
-        return partial(self._run, getattr(self._handle, name))
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await self._other_calls._run(call, *arguments, **options)

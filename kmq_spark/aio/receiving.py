@@ -54,9 +54,6 @@ class Consumer(Handle[consumer.Consumer]):
             self._lock, self._loop = asyncio.Lock(), loop
         return self._lock
 
-    def __getattr__(self, name: str) -> Any:
-        return partial(self._run, getattr(self._handle, name))
-
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         if self._callbacks.asks:
             return await self._callbacks.run(call, *arguments, **options)

@@ -33,10 +33,6 @@ def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa
 class Store(Handle[store.Store]):
     """`kmq_spark.Store` for asyncio: each of its methods is here too, to be awaited."""
 
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._handle, name)
-        return partial(self._run, found) if callable(found) else found
-
     def read(self, topic: str, **options: Any) -> AsyncIterator[pa.RecordBatch]:
         """Yield record batches, for `async for`; arguments as for `kmq_spark.Store.read`."""
         return self._each(partial(self._handle.read, topic, **options))

@@ -1,0 +1,25 @@
+"""What `help` and completion tell of the asyncio twins.
+
+Finds: calls that hide their arguments behind `*arguments`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from inspect import signature
+
+import kmq_spark as kmq
+from kmq_spark import aio
+
+
+def test_help_shows_the_arguments_of_a_call_that_is_the_same_on_both_sides(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store, store.consumer() as consumer:
+            for call, twin in (
+                (store.create_topic, kmq.Store.create_topic),
+                (consumer.seek, kmq.Consumer.seek),
+            ):
+                assert [*signature(call).parameters] == [*signature(twin).parameters][1:]
+                assert call.__doc__ == twin.__doc__
+
+    asyncio.run(asyncio.wait_for(work(), 60))
