@@ -26,9 +26,8 @@ _IDLE_ROUNDS = 6
 class BackgroundMaintenance:
     """Maintains a store while this handle writes to it."""
 
-    def __init__(self, log: CommitLog, *, interval: float = limits.MAINTAIN_INTERVAL) -> None:
+    def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self._interval = interval
         self._stopped = Flag()
         self._thread: threading.Thread | None = None
         self._seen = 0
@@ -46,7 +45,7 @@ class BackgroundMaintenance:
 
     def _run(self) -> None:
         idle = 0
-        while not self._stopped.wait(self._interval):
+        while not self._stopped.wait(limits.MAINTAIN_INTERVAL):
             try:
                 lsn = self._log.known_state.lsn
                 idle = idle + 1 if lsn == self._seen else 0

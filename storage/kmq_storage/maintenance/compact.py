@@ -28,7 +28,7 @@ from kmq_storage.maintenance.ages import surely_now
 from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted
-from kmq_storage.maintenance.seal import plan_seal, seal
+from kmq_storage.maintenance.seal import full_bytes, plan_seal, seal
 from kmq_storage.maintenance.segment_files import tombstone_second
 from kmq_storage.maintenance.segments import Compacted, Replacer
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
@@ -52,9 +52,8 @@ def plan_merges(
     (UTC us) decides which ends of queues are old enough to be dropped.
     """
     old = now - round(limits.TOMBSTONE_DELAY * 1e6)
-    if segment_bytes is None:
-        segment_bytes = limits.RUN_BYTES if topic.settings.keyed else limits.SEGMENT_BYTES
-    grows = segment_bytes / (final or max(times, 2))
+    most = full_bytes(topic) if segment_bytes is None else segment_bytes
+    grows = most / (final or max(times, 2))
     for number in range(topic.partitions) if partitions is None else partitions:
         part = topic.partition(number)
 
@@ -62,7 +61,7 @@ def plan_merges(
             return (rows.kind == SEGMENT) & (rows.weight < grows)
 
         for small in topic.index(number).runs(part.start, part.end, is_small):
-            for run in grown(small, weight_of, segment_bytes, times=times, final=final):
+            for run in grown(small, weight_of, most, times=times, final=final):
                 yield Replacement(topic, number, tuple(run), lsn, ends_before=old)
 
 

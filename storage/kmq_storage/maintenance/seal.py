@@ -41,8 +41,7 @@ def plan_seal(
     """Plan what to seal: every run of unsealed rows, cut into segments of `segment_bytes`.
 
     - **only**: plan for one partition (topic and number) instead of all.
-    - **segment_bytes**: defaults to `limits.SEGMENT_BYTES`, and for keyed topics to
-      `limits.RUN_BYTES`, which is larger, so that their segments are merged less often.
+    - **segment_bytes**: defaults to `full_bytes` of each topic.
     - **older_than** (UTC us): a run that does not fill a segment waits until its oldest commit is
       older than this.
     - **staged**: if False, only rows in the commit log are planned, and none in staged files.
@@ -51,15 +50,17 @@ def plan_seal(
     for topic, number in partitions_of(state) if only is None else _found(state, *only):
         part = topic.partition(number)
         wanted = _unsealed(topic) if staged else _is_in_the_log
-        unsealed = topic.index(number).runs(part.start, part.end, wanted)
-        if topic.settings.keyed and segment_bytes is None:
-            runs = (run for rows in unsealed for run in _segments(rows, limits.RUN_BYTES, _to_sort))
-        else:
-            most = segment_bytes or limits.SEGMENT_BYTES
-            runs = (run for rows in unsealed for run in _segments(rows, most, weight_of))
-        for run, whole in runs:
-            if whole or older_than is None or run[0].time < older_than:
-                yield Replacement(topic, number, tuple(run), lsn)
+        most = full_bytes(topic) if segment_bytes is None else segment_bytes
+        weigh = _to_sort if topic.settings.keyed else weight_of
+        for rows in topic.index(number).runs(part.start, part.end, wanted):
+            for run, whole in _segments(rows, most, weigh):
+                if whole or older_than is None or run[0].time < older_than:
+                    yield Replacement(topic, number, tuple(run), lsn)
+
+
+def full_bytes(topic: Topic) -> int:
+    """The bytes of a full segment; more in a keyed topic, whose segments are then merged less."""
+    return limits.RUN_BYTES if topic.settings.keyed else limits.SEGMENT_BYTES
 
 
 def partitions_of(state: StoreState) -> list[tuple[Topic, int]]:

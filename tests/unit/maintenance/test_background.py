@@ -33,13 +33,14 @@ def store() -> kmq.Store:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fills no segment is sealed without waiting."""
+    """The next round comes soon, and what fills no segment is sealed without waiting."""
+    monkeypatch.setattr(limits, "MAINTAIN_INTERVAL", 0.01)
     monkeypatch.setattr(limits, "SEAL_AFTER", 0.0)
     monkeypatch.setattr(background, "_IDLE_ROUNDS", 2)
 
 
 def _run(store: kmq.Store) -> BackgroundMaintenance:
-    work = BackgroundMaintenance(store.log, interval=0.01)
+    work = BackgroundMaintenance(store.log)
     work.start()
     return work
 
