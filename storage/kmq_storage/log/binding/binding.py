@@ -16,15 +16,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from kmq_storage.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    IllegalStateError,
-    InvalidRequestError,
-    KmqError,
-    NotFoundError,
-    QueueFullError,
-)
+from kmq_storage.errors import ConflictError, IllegalStateError, KmqError, QueueFullError
 from kmq_storage.format.entries import (
     BatchIdEntry,
     Entry,
@@ -67,6 +59,7 @@ from kmq_storage.log.binding.queue_binding import (
     check_queue_state,
     freed_by,
 )
+from kmq_storage.log.binding.topic_binding import check_topic
 from kmq_storage.log.binding.uniq_binding import StoredBeforeError, bound_uniqs, check_uniqs
 from kmq_storage.log.state.group_state import (
     check_member,
@@ -203,7 +196,7 @@ class _Binding:
             case BatchIdEntry():
                 self._batch_id(entry)
             case TopicEntry():
-                self._topic(entry)
+                check_topic(self._state, entry)
             case GroupEntry():
                 self._note(entry, entry.group)
                 check_member(self._state.groups.get(entry.group), entry)
@@ -333,36 +326,6 @@ class _Binding:
         known = self._state.batches.get(entry.application)
         if known is not None and entry.version <= known[0]:
             raise DuplicateCommitError(known[1])
-
-    def _topic(self, entry: TopicEntry) -> None:
-        existing = self._state.topics.get(entry.name)
-        if existing is not None and existing.id != entry.topic_id:
-            raise AlreadyExistsError(f"Topic[{entry.name}] exists already.", topic=entry.name)
-        known = self._state.topic_by_id(entry.topic_id)
-        if known is not None and 0 < entry.partitions < known.partitions:
-            raise InvalidRequestError(
-                f"topic {entry.name} has {known.partitions} partitions; partitions only grow, "
-                f"{entry.partitions} is less",
-                topic=entry.name,
-                partitions=entry.partitions,
-            )
-        if known is not None and entry.partitions:
-            self._check_schemas(known, entry)
-        if known is None and entry.partitions == 0:
-            raise NotFoundError(f"Topic[{entry.name}] doesn't exist.", topic=entry.name)
-
-    @staticmethod
-    def _check_schemas(known: Topic, entry: TopicEntry) -> None:
-        """ConflictError unless versions of the schema are only added.
-
-        Stored batches refer to versions by number, so known versions must stay.
-        """
-        schemas = tuple(entry.settings.get("schemas", ()))
-        if schemas[: len(known.settings.schemas)] != known.settings.schemas:
-            raise ConflictError(
-                f"the schema of topic {entry.name} was changed by somebody else meanwhile",
-                topic=entry.name,
-            )
 
     def _layout(self, entry: LayoutEntry) -> None:
         topic = self._live_topic(entry.topic_id)
