@@ -225,6 +225,8 @@ def write_pages(
     if state.queues:
         members["queues"] = queues_snapshot(state.queues)
         parts["queues"] = rows_snapshot(state.queues)
+    for topic in state.topics.values():  # the own state of this checkpoint
+        state.uniqs.expire(topic.id, state.time, topic.settings.uniq_window)
     if state.uniqs:
         parts["uniqs"] = state.uniqs.snapshot()
     return encode_refs(refs, compact_json(members), parts), written

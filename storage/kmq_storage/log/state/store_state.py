@@ -152,8 +152,7 @@ class StoreState:
                 topic=name,
             )
         if found is None:
-            queue = queue_of_log(str(name))
-            if queue:
+            if queue := queue_of_log(str(name)):
                 raise no_queue(queue)
             raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
         return found
@@ -366,6 +365,7 @@ class StoreState:
             del self.topics[topic.name]
             topic.name = entry.name
         self.add_topic(topic)
+        self.uniqs.expire(topic.id, time, topic.settings.uniq_window)  # a longer window is no other
         topic.settings = settings_of(entry.name, entry.settings)
         topic.enlarge(entry.partitions)
 

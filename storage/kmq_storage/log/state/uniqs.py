@@ -7,11 +7,13 @@ every writer.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from itertools import chain, groupby, repeat
+from operator import itemgetter
 
+import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.plain_columns import fixed_batch
+from kmq_storage.format.plain_columns import fixed_batch, numbers_of
 from kmq_storage.format.uniq_entry import UniqEntry
 
 #: Partition and offset of the first record with a text, and its commit time (UTC us).
@@ -44,13 +46,8 @@ class Uniqs:
 
     def apply(self, entry: UniqEntry, time: int, window: float) -> None:
         """Add the records of a commit at `time`; forget those older than the window (seconds)."""
+        self.expire(entry.topic_id, time, window)
         known = self._by_topic.setdefault(entry.topic_id, {})
-        since = time - round(window * 1e6)
-        while known:
-            oldest = next(iter(known))
-            if known[oldest][2] > since:
-                break
-            del known[oldest]
         for partition, offset, digest in entry.uniqs:
             known.pop(digest, None)
             known[digest] = partition, offset, time
@@ -59,23 +56,38 @@ class Uniqs:
         """Drop the digests of a deleted topic."""
         self._by_topic.pop(topic_id, None)
 
-    def rows(self) -> Iterator[tuple[bytes, bytes, int, int, int]]:
-        """All digests, in the columns of the snapshot."""
-        for topic_id, known in self._by_topic.items():
-            for digest, place in known.items():
-                yield topic_id, digest, *place
+    def expire(self, topic_id: bytes, time: int, window: float) -> None:
+        """Forget a topic's records that are older at `time` (UTC us) than the window (seconds)."""
+        known, since = self._by_topic.get(topic_id, {}), time - round(window * 1e6)
+        while known:
+            oldest = next(iter(known))
+            if known[oldest][2] > since:
+                return
+            del known[oldest]
+        self.forget(topic_id)
 
     def snapshot(self) -> bytes:
         """All digests as an Arrow stream in base64, for a checkpoint."""
-        columns = list(zip(*self.rows(), strict=True)) or [()] * len(_SCHEMA)
+        by_topic = self._by_topic
+        ids = [*chain.from_iterable(repeat(each, len(by_topic[each])) for each in by_topic)]
+        digests = [*chain.from_iterable(by_topic.values())]
+        places = chain.from_iterable(known.values() for known in by_topic.values())
+        numbers = np.fromiter(chain.from_iterable(places), np.int64).reshape(-1, 3)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, _SCHEMA) as writer:
-            writer.write_batch(fixed_batch(columns, _SCHEMA))
+            writer.write_batch(fixed_batch([ids, digests, *numbers.T], _SCHEMA))
         return b64encode(sink.getvalue())
 
     def restore(self, stream: bytes) -> None:
         """Load the digests that `snapshot` stored in a checkpoint."""
         if stream:
-            batch = pa.ipc.open_stream(b64decode(stream)).read_next_batch()
-            for topic_id, digest, *place in zip(*(c.to_pylist() for c in batch), strict=True):
-                self._by_topic.setdefault(topic_id, {})[digest] = (place[0], place[1], place[2])
+            columns = pa.ipc.open_stream(b64decode(stream)).read_next_batch().columns
+            ids, digests = (_ids_of(each) for each in columns[:2])
+            places = zip(*(numbers_of(each).tolist() for each in columns[2:]), strict=True)
+            for topic_id, known in groupby(zip(ids, digests, places, strict=True), itemgetter(0)):
+                self._by_topic.setdefault(topic_id, {}).update(map(itemgetter(1, 2), known))
+
+
+def _ids_of(column: pa.Array) -> list[bytes]:
+    found: list[bytes] = np.frombuffer(column.buffers()[1], "V16", len(column)).tolist()
+    return found
