@@ -1,8 +1,8 @@
 """Receiving from keyed queues under random calls, against a list of messages per queue and group.
 
-Two handles receive with clocks of the test; queues are deleted, sealed and merged meanwhile. Finds:
-a message that two hold or nobody gets any more, an answer that counts too late, a message of a
-former life, an account that is lost or mixed up with another one's.
+Two handles receive with clocks of the test; queues are deleted, trimmed, sealed and merged
+meanwhile. Finds: a message that two hold or nobody gets any more, an answer that counts too late, a
+message of a former life or one that was trimmed, an account that is lost or mixed up with another.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class _Message:
     """A message as one group has it."""
 
     value: bytes
+    index: int
+    offset: int
     #: When it may be had, and how often it was.
     at: float = 0.0
     count: int = 0
@@ -54,6 +56,8 @@ class AccountModel(RuleBasedStateMachine):
         self.now = 1_000_000.0
         self.sent = 0
         self.messages: dict[tuple[str, str], list[_Message]] = {}
+        #: The next index of each queue.
+        self.ends: dict[str, int] = {}
         self.hands: list[tuple[KeyedDelivery, _Message]] = []
         self.stores: list[Store] = []
 
@@ -87,10 +91,14 @@ class AccountModel(RuleBasedStateMachine):
         """Messages for some queues."""
         values = [b"%d" % (self.sent + n) for n in range(len(queues))]
         self.sent += len(queues)
-        self._queues(handle).put_batch(queues, values)
-        for queue, value in zip(queues, values, strict=True):
+        indexes = self._queues(handle).put_batch(queues, values)
+        _, end = self.stores[handle].offsets(TOPIC)[0]
+        offsets = range(end - len(values), end)
+        for queue, *facts in zip(queues, values, indexes, offsets, strict=True):
+            assert facts[1] == self.ends.get(queue, 0)
+            self.ends[queue] = facts[1] + 1
             for group in ("g", "h"):
-                self._of(group, queue).append(_Message(value))
+                self._of(group, queue).append(_Message(*facts))
 
     @rule(handle=handles, queue=names, group=groups, most=st.integers(1, 3))
     def receive(self, handle: int, queue: str, group: str, most: int) -> None:
@@ -108,7 +116,7 @@ class AccountModel(RuleBasedStateMachine):
             message.at, message.is_held = self.now + LOCK, True
             assert delivery.delivery_count == message.count
             assert delivery.locked_until.timestamp() == pytest.approx(message.at, abs=1e-3)
-            assert messages.index(message) == delivery.index
+            assert message.index == delivery.index
             self.hands.append((delivery, message))
 
     def _is_late(self, delivery: KeyedDelivery, message: _Message) -> bool:
@@ -164,6 +172,16 @@ class AccountModel(RuleBasedStateMachine):
         self._queues(handle).delete(queue)
         for group in ("g", "h"):
             self.messages.pop((group, queue), None)
+        self.ends.pop(queue, None)
+
+    @rule(handle=handles, last=st.integers(0, 6))
+    def trim(self, handle: int, last: int) -> None:
+        """All but the last records of the topic are given up, whoever holds them."""
+        start, end = self.stores[handle].offsets(TOPIC)[0]
+        first = max(start, end - last)
+        self.stores[handle].trim(TOPIC, {0: first})
+        for messages in self.messages.values():
+            messages[:] = [each for each in messages if each.offset >= first]
 
     @rule(handle=handles, what=st.sampled_from(["seal", "compact", "checkpoint", "collect"]))
     def maintain(self, handle: int, what: str) -> None:
