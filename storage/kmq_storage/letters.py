@@ -29,6 +29,8 @@ from kmq_storage.names import queue_of_log
 #: Topic id, partition and offset of one record.
 RecordAddress: TypeAlias = tuple[bytes, int, int]
 _PREFIX = "dead_letter_"
+#: What each dead letter has. A record with some of them only has them from its sender.
+_LETTER = frozenset({"queue", "offset", "count", "reason"})
 _COLUMNS = frozenset({"properties", "_properties"})
 _ROWS = 1024
 
@@ -160,7 +162,7 @@ def _letters_in(
     rows = [] if column is None else column.to_pylist()
     for offset, pairs in zip(offsets, rows, strict=False):
         facts = _facts(pairs or ())
-        if queue is not None and "queue" in facts:
+        if queue is not None and facts.keys() >= _LETTER:
             yield _Letter(queue, offset, facts)
 
 

@@ -41,6 +41,8 @@ from kmq_storage.slips import take_over_ended
 TOO_OFTEN = "max_deliveries"
 #: The property of a letter that died again among dead letters: the queue it died in first.
 _HOME = "dead_letter_home"
+#: What each dead letter has. A record with some of them only has them from its sender.
+_FACTS = frozenset(f"dead_letter_{name}" for name in ("queue", "offset", "count", "reason"))
 #: Dead letters that are moved in one commit.
 MOVED = 500
 _LOGGER = logging.getLogger(__name__)
@@ -150,17 +152,25 @@ def origin(queue: str, record: Record, count: int, reason: str) -> Mapping[str, 
         "dead_letter_count": count,
         "dead_letter_reason": reason,
     }
-    home = facts.pop(_HOME, None) or record.properties.get("dead_letter_queue", queue)
+    died, home = _died_in(record)
+    facts.pop(_HOME, None)
+    home = home or died or queue
     if home != queue:
         facts[_HOME] = home
     facts.pop("dead_letter_topic", None)
     return facts if record.topic is None else facts | {"dead_letter_topic": record.topic}
 
 
+def _died_in(record: Record) -> tuple[Any, Any]:
+    """The queues that a record died in, last and first; None for none, or the same."""
+    known = record.properties
+    is_letter = known.keys() >= _FACTS
+    return (known["dead_letter_queue"], known.get(_HOME)) if is_letter else (None, None)
+
+
 def is_letter_of(state: StoreState, queue: Queue, record: Record) -> bool:
     """Whether a record among a queue's dead letters died in it, the last time or before."""
-    known = record.properties
-    died, home = known.get("dead_letter_queue"), known.get(_HOME)
+    died, home = _died_in(record)
     return queue.name in (died, home) or queue.name in _way(state, home or died, queue.dead_letter)
 
 

@@ -52,7 +52,7 @@ from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.reading.reader import ChunkReader
-from kmq_storage.log.state.queues.late_answers import names_in, too_late
+from kmq_storage.log.state.queues.late_answers import OF_ANOTHER, names_in, too_late
 from kmq_storage.log.state.queues.queue import Queue as StoredQueue
 from kmq_storage.looking import look_ahead
 from kmq_storage.lost_records import finish_missing
@@ -304,8 +304,7 @@ class Queue(Resource):
                     queue=each.queue,
                 )
             if each.hold.queue_id != self._id:
-                # Received from a deleted queue of this name.
-                raise too_late(self.name, [each.run], names_in(self._log.state))
+                raise too_late(self.name, [each.run], names_in(self._log.state), OF_ANOTHER)
             check_own(each.hold.generation)
         for notes in {each.hold.notes for each in checked}:
             if notes is not None:

@@ -35,7 +35,6 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import ACK, Run
 from kmq_storage.groups import Offsets, offset_entries
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state.queues.queues import no_queue
 from kmq_storage.names import check_name
 
 if TYPE_CHECKING:
@@ -92,16 +91,21 @@ class _Answers:
         for queue, held in self._held.items():
             entry = queue._ack_entry(held.values())
             if state.queues.by_id(entry.queue_id) is None:
-                raise no_queue(next(iter(held.values())).queue)
+                raise _unknown(f"a queue {next(iter(held.values())).queue}")
             found.append(entry)
         for queue_id, runs in self._rows.items():
             live = state.queues.by_id(queue_id)
             if live is None:
-                raise NotFoundError(
-                    "the rows to acknowledge are of a queue that doesn't exist in this store"
-                )
+                raise _unknown("a queue")
             found.append(answer(self._log, live, ACK, _last_words(runs)))
         return found
+
+
+def _unknown(queue: str) -> NotFoundError:
+    return NotFoundError(
+        f"what is to be acknowledged is of {queue} that doesn't exist in this store: it was "
+        "deleted, or received from another store"
+    )
 
 
 def _last_words(runs: Sequence[Run]) -> list[Run]:

@@ -176,7 +176,7 @@ def test_what_another_store_handed_out_is_refused_by_its_name(shop: kmq.Store):
             producer.send_to_queue("theirs", b"2")
         (one,), table = other.queue("theirs").receive(), other.queue("theirs").receive_arrow()
         with shop.producer() as producer:
-            for held, says in ((one, r"Queue\[theirs\] doesn't exist"), (table, "this store")):
+            for held, says in ((one, "queue theirs .* this store"), (table, "this store")):
                 refused = pytest.raises(kmq.TransactionAbortedError, match=says)
                 with refused, producer.transaction() as tx:
                     tx.ack(held)

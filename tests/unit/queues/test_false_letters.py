@@ -1,0 +1,88 @@
+"""Records whose senders chose property names of dead letters, and deliveries of somebody else.
+
+Finds: a letter that goes back to a queue in which it never was, and an error that tells of a lock
+that ended where a delivery is of another store.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import kmq_spark as kmq
+
+
+def _queues_with_one(store: kmq.Store, properties: dict[str, Any]) -> kmq.Queue:
+    """A queue with a record that has these properties, and another one with the same letters."""
+    for name in ("q", "other"):
+        store.create_queue(name, dead_letter="letters")
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"v", properties=properties).result()
+    return store.queue("q")
+
+
+@pytest.mark.parametrize("name", ["dead_letter_queue", "dead_letter_home"])
+def test_a_letter_goes_back_to_where_it_died_whatever_property_its_sender_gave_it(
+    store: kmq.Store, name: str
+):
+    queue = _queues_with_one(store, {name: "other"})
+    queue.receive()[0].reject()
+    assert store.queue("other").redrive() == 0
+    assert queue.redrive() == 1
+    assert queue.receive()[0].value == b"v"
+
+
+def test_a_record_that_was_sent_among_letters_is_no_letter(store: kmq.Store):
+    queue = _queues_with_one(store, {})
+    store.create_queue("letters")
+    with store.producer() as producer:
+        producer.send_to_queue("letters", b"w", properties={"dead_letter_queue": "q"}).result()
+    assert queue.redrive() == 0
+    assert store.queue("letters").receive()[0].value == b"w"
+
+
+def test_a_trace_takes_no_record_for_a_letter_that_was_moved_back(store: kmq.Store):
+    queue = _queues_with_one(store, {})
+    with store.producer() as producer, producer.transaction() as tx:
+        tx.ack(queue.receive())
+        sent = tx.send_to_queue("q", b"w", properties={"dead_letter_queue": "q"})
+    (first, *_) = store.trace("queue:q", 0, sent.result().offset)
+    assert "moved_back_from" not in first.facts
+
+
+def _acknowledge_in_a_transaction(store: kmq.Store, held: list[kmq.Delivery]) -> None:
+    with store.producer() as producer, producer.transaction() as tx:
+        tx.ack(held)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        (
+            lambda store, held: store.queue("q").ack(held),
+            kmq.LeaseExpiredError,
+            "they are of another queue of this name, which was deleted or is in another store",
+        ),
+        (
+            _acknowledge_in_a_transaction,
+            kmq.TransactionAbortedError,
+            "it was deleted, or received from another store",
+        ),
+    ],
+)
+def test_an_answer_to_a_delivery_of_another_store_says_so(
+    store: kmq.Store,
+    answer: Callable[[kmq.Store, list[kmq.Delivery]], None],
+    error: type[kmq.KmqError],
+    text: str,
+):
+    _queues_with_one(store, {})
+    with kmq.open(f"memory://{uuid.uuid4().hex}") as elsewhere:
+        held = _queues_with_one(elsewhere, {}).receive()
+        with pytest.raises(error) as raised:
+            answer(store, held)
+        assert text in str(raised.value) + str(raised.value.__cause__)
+        held[0].ack()
