@@ -68,9 +68,9 @@ def _read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.
 def _of_log(
     options: SourceOptions, files: Files, task: Task, view: View
 ) -> Iterator[pa.RecordBatch]:
-    reader = ChunkReader(files)
+    reader, known = ChunkReader(files), Manifest(files, ())
     for run in task.runs:
-        pages = run.index.pages(files)
+        pages = run.index.pages(known)
         for wanted in run:
             yield from _RangeReader(options, run, wanted, view).batches(pages, reader)
 

@@ -10,7 +10,6 @@ from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.index.offset_index import Gap, OffsetIndex
 from kmq_storage.log.index.row_table import rows_of_packed
 from kmq_storage.model import Place
-from kmq_storage.objects.files import Files
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +22,9 @@ class Excerpt:
     recent: Mapping[int, bytes]
     gaps: Mapping[int, tuple[Gap, ...]]
 
-    def pages(self, files: Files) -> Manifest:
-        """The manifest of the pages that it refers to."""
-        return Manifest(files, self.refs)
+    def pages(self, known: Manifest) -> Manifest:
+        """The manifest of the pages that it refers to; excerpts of many topics share pages."""
+        return known.sharing(self.refs)
 
     def places(self, pages: Manifest, partition: int, start: int, end: int) -> list[Place]:
         """The places of the records of a partition with offsets in [start, end)."""

@@ -29,6 +29,12 @@ class Manifest:
         self._firsts = [ref.first for ref in refs]
         self._pages: OrderedDict[bytes, Page] = OrderedDict()
 
+    def sharing(self, refs: Sequence[PageRef]) -> Manifest:
+        """Other pages of the same store; both keep the decoded pages together."""
+        other = Manifest(self._files, refs)
+        other._pages = self._pages
+        return other
+
     def page(self, ref: PageRef) -> Page:
         """A leaf page; CorruptionError when it is damaged, with `missing` if it doesn't exist."""
         page = self._pages.get(ref.page_id)
