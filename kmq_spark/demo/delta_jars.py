@@ -14,7 +14,7 @@ from pathlib import Path
 from kmq_spark.cli.runtime_checks import find_java
 
 #: Five seconds on a usual network; after this the archive becomes Parquet.
-TIME_LIMIT = 40.0
+_TIME_LIMIT = 40.0
 
 # Only Delta's own jars: a second Jackson, Hadoop or slf4j on the class path would break Spark.
 _MODULE = """\
@@ -29,7 +29,7 @@ _MODULE = """\
 """
 
 
-def fetch(folder: Path, time_limit: float = TIME_LIMIT) -> list[Path]:
+def fetch(folder: Path) -> list[Path]:
     """The jars below `folder`, fetched unless an earlier call did; empty when out of reach.
 
     Also empty where delta-spark isn't installed.
@@ -44,20 +44,20 @@ def fetch(folder: Path, time_limit: float = TIME_LIMIT) -> list[Path]:
         target.mkdir(parents=True, exist_ok=True)
         module = target / "ivy.xml"
         module.write_text(_MODULE.format(spark=".".join(spark.split(".")[:2]), delta=delta))
-        if not _retrieve(module, time_limit):
+        if not _retrieve(module):
             return []
         complete.touch()
     return sorted(target.glob("*.jar"))
 
 
-def _retrieve(module: Path, time_limit: float) -> bool:
+def _retrieve(module: Path) -> bool:
     java, ivy, target = find_java(), _ivy(), module.parent
     if java is None or ivy is None:
         return False
     command = [java, "-jar", str(ivy), "-ivy", str(module), "-cache", str(target / "cache")]
     command += ["-types", "jar", "-retrieve", f"{target}/[artifact]-[revision].[ext]"]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=time_limit, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=_TIME_LIMIT, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0 and any(target.glob("delta-spark*.jar"))
