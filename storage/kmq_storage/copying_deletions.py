@@ -72,7 +72,7 @@ class _Copied:
         slices = ((part, False) for part in whole.slices(reader))
         survivors = newest_of_each_key(slices, whole.span, rows=_rows_of(whole))
         survivors.bury(deleted)
-        return not keep_only(self.target, whole, survivors).conflicts
+        return keep_only(self.target, whole, survivors)
 
     def _deleted(self, reader: ChunkReader, theirs: Replacement, source: ChunkReader) -> Numbers:
         """The newest offsets of keys that the source no longer has, except tombstones."""

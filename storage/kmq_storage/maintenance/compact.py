@@ -27,7 +27,7 @@ from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.ages import surely_now
 from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
-from kmq_storage.maintenance.reports import CompactReport, all_compacted
+from kmq_storage.maintenance.reports import CompactReport, all_compacted, replacing
 from kmq_storage.maintenance.seal import full_bytes, plan_seal, seal
 from kmq_storage.maintenance.segment_files import tombstone_second
 from kmq_storage.maintenance.segments import Compacted, Replacer
@@ -67,17 +67,13 @@ def plan_merges(
 
 def merge(log: CommitLog, plan: Iterable[Replacement], *, manner: Manner = PLAIN) -> CompactReport:
     """Carry out planned merges."""
-    before = after = dropped = conflicts = 0
+    reports = []
     reader, replacer = ChunkReader(log.files), Replacer(log, manner.rest)
     for replaced in plan:
         with manner.apart():
             entry = replacer.replace(replaced, replaced.merged(reader))
-            if entry is None:
-                conflicts += 1
-            else:
-                before, after = before + len(replaced.rows), after + 1
-                dropped += entry.old_rows - entry.rows
-    return CompactReport(before, after, dropped, conflicts)
+            reports.append(replacing(len(replaced.rows), entry))
+    return all_compacted(reports)
 
 
 def compact_keys(
@@ -153,17 +149,15 @@ def with_old_tombstones(topic: Topic, now: int) -> list[int]:
     return [n for n, part in enumerate(topic.parts) if 0 < part.tombstones < old]
 
 
-def keep_only(log: CommitLog, whole: Replacement, survivors: Survivors) -> CompactReport:
-    """Have only survivors in rows of a partition that have others, the oldest first."""
+def keep_only(log: CommitLog, whole: Replacement, survivors: Survivors) -> bool:
+    """Have only survivors in rows of a partition; False when it changed meanwhile."""
     reader, replacer = ChunkReader(log.files), Replacer(log)
-    before = dropped = 0
-    for step in (replace(whole, rows=(row,)) for row in whole.rows):
+    for step in (replace(whole, rows=(row,)) for row in whole.rows):  # the oldest first
         if not _is_kept(step, survivors):
-            entry = replacer.replace(step, _kept(step, reader, survivors), Compacted(0))
-            if entry is None:  # what comes later relies on this
-                return CompactReport(before, before, dropped, 1)
-            before, dropped = before + 1, dropped + entry.old_rows - entry.rows
-    return CompactReport(before, before, dropped)
+            kept = _kept(step, reader, survivors)
+            if replacer.replace(step, kept, Compacted(0)) is None:
+                return False  # what comes later relies on this
+    return True
 
 
 def _compact_partition(
@@ -179,18 +173,17 @@ def _compact_partition(
     steps = [run for run in runs if not (_is_kept(run, survivors) and run.rows[0].compacted)]
     if not steps and part.tombstones not in (0, waits):
         steps = runs[:1]  # to say that they are gone
-    before = after = dropped = 0
+    reports = []
     for step in steps:
         said = Compacted(waits if step is steps[-1] else 0)
         if _is_kept(step, survivors):
             replacer.mark(step, said)  # there is nothing to drop
             continue
         entry = replacer.replace(step, _kept(step, reader, survivors), said)
+        reports.append(replacing(len(step.rows), entry))
         if entry is None:  # what comes later relies on this
-            return CompactReport(before, after, dropped, 1)
-        before, after = before + len(step.rows), after + 1
-        dropped += entry.old_rows - entry.rows
-    return CompactReport(before, after, dropped)
+            break
+    return all_compacted(reports)
 
 
 def _old(log: CommitLog, rows: Sequence[Row]) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 
+from kmq_storage.format.layout_entries import SegmentEntry
+
 
 @dataclass(frozen=True, slots=True)
 class SealReport:
@@ -50,6 +52,13 @@ class CompactReport:
     dropped: int = 0
     #: Replacements that failed because another maintainer changed the partition meanwhile.
     conflicts: int = 0
+
+
+def replacing(segments: int, entry: SegmentEntry | None) -> CompactReport:
+    """The report of one segment in place of several; without its entry, of a conflict."""
+    if entry is None:
+        return CompactReport(conflicts=1)
+    return CompactReport(segments, 1, entry.old_rows - entry.rows)
 
 
 def all_sealed(reports: Iterable[SealReport]) -> SealReport:

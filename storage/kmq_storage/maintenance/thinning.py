@@ -23,7 +23,7 @@ from kmq_storage.log.reading.run_index import RunIndex
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
-from kmq_storage.maintenance.reports import CompactReport, all_compacted
+from kmq_storage.maintenance.reports import CompactReport, all_compacted, replacing
 from kmq_storage.maintenance.runs import RunMerge
 from kmq_storage.maintenance.segments import Replacer
 
@@ -71,10 +71,9 @@ def _thinned(
             ended, dead = _ended(run, later)
             if 2 * dead > row.rows:
                 entry = replacer.replace(one, RunMerge([run], one.schema, ended=ended))
+                yield replacing(1, entry)
                 if entry is None:  # earlier runs rely on this replacement
-                    yield CompactReport(conflicts=1)
                     return
-                yield CompactReport(1, 1, entry.old_rows - entry.rows)
                 gone = ended
         later.insert(0, _Later(run, gone))
 
