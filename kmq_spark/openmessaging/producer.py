@@ -43,10 +43,9 @@ class Producer(StoreUser):
         super().__init__(key_value)
         self._producer = self._shared.producer
         self._spread = self._store.log.environment.new_uuid().int
-        #: Where messages for each topic and queue are stored, with the partition of those that name
-        #: none; and the definitions of topics that this was looked up in.
-        self._places: dict[tuple[str, Any], tuple[Topic, int]] = {}
-        self._definitions = -1
+        #: Per topic and queue: the id of what stores its messages, and the partition of those that
+        #: name none.
+        self._places: dict[tuple[str, Any], tuple[bytes, int]] = {}
         self._log = self._store.log
         self._is_remote = self._log.is_remote
         self._ending.callback(self._settle)
@@ -59,7 +58,7 @@ class Producer(StoreUser):
         self._sent: deque[Any] = deque()
         self._next_look = 2 * _REMEMBERED
         self._failure: BaseException | None = None
-        self._forgetting, self._looking = threading.Lock(), threading.Lock()
+        self._forgetting = threading.Lock()
 
     def create_bytes_message_to_topic(self, topic: str, body: bytes) -> BytesMessage:
         """Return a message for every reader of the topic."""
@@ -121,8 +120,7 @@ class Producer(StoreUser):
         self._check_open()
         self._shared.settle()
         if partition is None:
-            target = target_of(messages[0])
-            _, partition = self._places.get(target) or self._place(target)
+            _, partition = self._place(target_of(messages[0]))
         with self._store.producer() as engine, engine.transaction():
             for message in messages:
                 self._put(engine, message, partition)
@@ -130,10 +128,8 @@ class Producer(StoreUser):
     def _put(
         self, engine: producer.Producer, message: BytesMessage, partition: int | None = None
     ) -> SendResult:
-        if self._log.known_state.definitions != self._definitions:
-            self._look_again()
-        target, headers = target_of(message), message.header_values
-        topic, number = self._places.get(target) or self._place(target)
+        topic, number = self._place(target_of(message))
+        headers = message.header_values
         body, key = message.body or b"", None
         if partition is not None or not PLACING.isdisjoint(headers):
             key = stored.key_of(headers)
@@ -154,21 +150,13 @@ class Producer(StoreUser):
         And the partition of those for which nobody chose one: as long as there is the topic it is
         the same one, so that the order is kept.
         """
-        topic = self._log_of(*target)
-        found = self._places[target] = topic, self._spread % topic.partitions
-        return found
-
-    def _look_again(self) -> None:
-        """See which topics have more partitions, and forget those that are gone."""
-        with self._looking:
-            state = self._log.known_state
-            for target, (topic, number) in list(self._places.items()):
-                now = state.find_topic(topic.name)
-                if now is None or now.id != topic.id:
-                    del self._places[target]
-                else:
-                    self._places[target] = now, number
-            self._definitions = state.definitions
+        topic_id, number = self._places.get(target, (b"", 0))
+        topic = self._log.known_state.topic_by_id(topic_id)
+        if topic is None:
+            topic = self._log_of(*target)
+            number = self._spread % topic.partitions
+            self._places[target] = topic.id, number
+        return topic, number
 
     def _partition(self, headers: dict[str, Any], topic: Topic, own: int) -> int:
         chosen, key = headers.get("ShardingPartition"), headers.get("ShardingKey")
