@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, Generic, Self
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self
 
 import pyarrow as pa
 
@@ -16,6 +17,21 @@ from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.sending import producer, transaction
 from kmq_spark.errors import IllegalStateError
 from kmq_storage.groups import Offsets
+
+P = ParamSpec("P")
+
+
+def _acknowledging(
+    twin: Callable[Concatenate[producer.Producer, P], Future[T]],
+) -> Callable[Concatenate[Producer, P], Coroutine[Any, Any, T]]:
+    """A send that is awaited until it is acknowledged, with the arguments of its twin."""
+
+    @wraps(twin)
+    async def send(self: Producer, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return await self._acknowledged(partial(twin, self._handle), *arguments, **options)
+
+    send.__doc__ = f"As {twin.__qualname__} of kmq_spark; returns what its future gives."
+    return send
 
 
 class Producer(Handle[producer.Producer]):
@@ -28,25 +44,11 @@ class Producer(Handle[producer.Producer]):
         #: Whether the handle's thread may commit, too: an upload would delay the next send.
         self._helps = not handle._log.is_remote
 
-    async def send(self, *arguments: Any, **options: Any) -> RecordMetadata:
-        """Send a record; return its RecordMetadata once it is acknowledged."""
-        return await self._acknowledged(self._handle.send, *arguments, **options)
-
-    async def send_batch(self, *arguments: Any, **options: Any) -> list[RecordMetadata]:
-        """Send records as one unit; return their metadata once they are acknowledged."""
-        return await self._acknowledged(self._handle.send_batch, *arguments, **options)
-
-    async def send_arrow(self, *arguments: Any, **options: Any) -> BatchMetadata:
-        """Send Arrow data as one unit; return its BatchMetadata once it is acknowledged."""
-        return await self._acknowledged(self._handle.send_arrow, *arguments, **options)
-
-    async def send_arrow_to_queue(self, *arguments: Any, **options: Any) -> BatchMetadata:
-        """Send Arrow data to one queue as one unit; return its BatchMetadata once acknowledged."""
-        return await self._acknowledged(self._handle.send_arrow_to_queue, *arguments, **options)
-
-    async def send_to_queue(self, *arguments: Any, **options: Any) -> RecordMetadata:
-        """Send a record to one queue; return its RecordMetadata once it is acknowledged."""
-        return await self._acknowledged(self._handle.send_to_queue, *arguments, **options)
+    send = _acknowledging(producer.Producer.send)
+    send_batch = _acknowledging(producer.Producer.send_batch)
+    send_arrow = _acknowledging(producer.Producer.send_arrow)
+    send_to_queue = _acknowledging(producer.Producer.send_to_queue)
+    send_arrow_to_queue = _acknowledging(producer.Producer.send_arrow_to_queue)
 
     async def _acknowledged(
         self, send: Callable[..., Future[T]], *arguments: Any, **options: Any

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec
 
 import pyarrow as pa
 
@@ -20,6 +20,8 @@ from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
 from kmq_spark.client.records.record import Record
 from kmq_storage.model import Commit
 
+P = ParamSpec("P")
+
 
 def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa: A001 - its name
     """Open a store: `await` it, or use `async with`. Options as for `kmq_spark.open`."""
@@ -28,6 +30,21 @@ def open(url: str | os.PathLike[str], **options: Any) -> Opening[Store]:  # noqa
         return Store(await asyncio.to_thread(partial(open_store, url, **options)))
 
     return Opening(opened)
+
+
+def _opening(
+    kind: Callable[[R], H], twin: Callable[Concatenate[store.Store, P], R]
+) -> Callable[Concatenate[Store, P], Opening[H]]:
+    """A call that opens a handle, with the arguments of its twin."""
+
+    @wraps(twin)
+    def opening(self: Store, /, *arguments: P.args, **options: P.kwargs) -> Opening[H]:
+        async def opened() -> H:
+            return kind(await self._run(partial(twin, self._handle), *arguments, **options))
+
+        return Opening(opened)
+
+    return opening
 
 
 class Store(Handle[store.Store]):
@@ -47,29 +64,10 @@ class Store(Handle[store.Store]):
         while (step := await self._run(next, steps, None)) is not None:
             yield step
 
-    def producer(self, **options: Any) -> Opening[Producer]:
-        """Open a producer; options as for `kmq_spark.Store.producer`."""
-        return self._opening(Producer, self._handle.producer, **options)
-
-    def consumer(self, group: str | None = None, **options: Any) -> Opening[Consumer]:
-        """Open a consumer; options as for `kmq_spark.Store.consumer`."""
-        return self._opening(Consumer, self._handle.consumer, group, **options)
-
-    def queue(self, name: str, **options: Any) -> Opening[Queue]:
-        """Open a queue to receive from; options as for `kmq_spark.Store.queue`."""
-        return self._opening(Queue, self._handle.queue, name, **options)
-
-    def keyed_queues(self, name: str, **options: Any) -> Opening[KeyedQueues]:
-        """Open the keyed queues of a topic; options as for `kmq_spark.Store.keyed_queues`."""
-        return self._opening(KeyedQueues, self._handle.keyed_queues, name, **options)
-
-    def _opening(
-        self, twin: Callable[[R], H], call: Callable[..., R], /, *arguments: Any, **options: Any
-    ) -> Opening[H]:
-        async def opened() -> H:
-            return twin(await self._run(call, *arguments, **options))
-
-        return Opening(opened)
+    producer = _opening(Producer, store.Store.producer)
+    consumer = _opening(Consumer, store.Store.consumer)
+    queue = _opening(Queue, store.Store.queue)
+    keyed_queues = _opening(KeyedQueues, store.Store.keyed_queues)
 
     def orderly_consumer(
         self, group: str, topics: Iterable[str] | str, listener: AsyncListener, **options: Any

@@ -6,20 +6,32 @@ Finds: calls that hide their arguments behind `*arguments`.
 from __future__ import annotations
 
 import asyncio
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 
 import kmq_spark as kmq
 from kmq_spark import aio
 
 
-def test_help_shows_the_arguments_of_a_call_that_is_the_same_on_both_sides(store_url: str):
+def test_help_shows_the_arguments_of_a_call(store_url: str):
     async def work() -> None:
         async with aio.open(store_url) as store, store.consumer() as consumer:
+            producer = await store.producer()  # the store closes it
             for call, twin in (
                 (store.create_topic, kmq.Store.create_topic),
+                (store.consumer, kmq.Store.consumer),
                 (consumer.seek, kmq.Consumer.seek),
+                (producer.send, kmq.Producer.send),
             ):
                 assert [*signature(call).parameters] == [*signature(twin).parameters][1:]
-                assert call.__doc__ == twin.__doc__
+                assert call.__doc__
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+    assert iscoroutinefunction(aio.Producer.send)
+
+
+def test_help_of_a_call_that_is_the_same_on_both_sides_is_the_same(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store:
+            assert store.create_topic.__doc__ == kmq.Store.create_topic.__doc__
 
     asyncio.run(asyncio.wait_for(work(), 60))
