@@ -24,6 +24,9 @@ _IN_FLIGHT_BYTES_MAX = 32 << 20
 #: At its end, a task sends less than this to the driver instead of writing files.
 _MESSAGE_BYTES_MAX = 128 << 10
 
+#: Each record takes this much beside what its size counts: its timestamp.
+_ROW_BYTES = 8
+
 _Place = tuple[bytes, int]
 
 
@@ -32,7 +35,9 @@ class _Run:
     """Records of one partition that wait to be written."""
 
     records: list[PartitionRecords] = field(default_factory=list)
+    #: The bytes of keys, values, headers and properties, and what all takes in memory.
     size: int = 0
+    held: int = 0
 
 
 class StagedOutput:
@@ -55,10 +60,11 @@ class StagedOutput:
         for each in records:
             place = each.topic_id, each.partition
             run = self._waiting.setdefault(place, _Run())
-            size = sum(sized.size for sized in each.batches)
             run.records.append(each)
-            run.size += size
-            self._waiting_bytes += size
+            held = sum(_held(sized.size, sized.batch.num_rows) for sized in each.batches)
+            run.size += sum(sized.size for sized in each.batches)
+            run.held += held
+            self._waiting_bytes += held
             if run.size >= FILE_BYTES:
                 self._stage(place)
         if self._waiting_bytes >= _WAITING_BYTES_MAX:
@@ -78,14 +84,18 @@ class StagedOutput:
 
     def _stage(self, place: _Place) -> None:
         run = self._waiting.pop(place)
-        self._waiting_bytes -= run.size
+        self._waiting_bytes -= run.held
         whole = merged(run.records)
         for sized in whole.batches:
             entries = self._stager.stage(replace(whole, batches=(sized,)))
             self._staged += entries
             self._in_flight += entries
-            self._in_flight_bytes += sized.size
+            self._in_flight_bytes += _held(sized.size, sized.batch.num_rows)
             while self._in_flight_bytes > _IN_FLIGHT_BYTES_MAX:
                 oldest = self._in_flight.popleft()
                 self._stager.wait_for([oldest])
-                self._in_flight_bytes -= oldest.size
+                self._in_flight_bytes -= _held(oldest.size, oldest.rows)
+
+
+def _held(size: int, rows: int) -> int:
+    return size + _ROW_BYTES * rows

@@ -229,7 +229,7 @@ def test_a_task_with_much_data_writes_files_as_it_goes_and_keeps_the_order(
 def test_a_task_of_many_partitions_writes_files_when_all_of_them_wait_for_much(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(staged_output, "_WAITING_BYTES_MAX", 5_000)
+    monkeypatch.setattr(staged_output, "_WAITING_BYTES_MAX", 15_000)
     thirds = pa.array([n % 3 for n in range(300)], pa.int32())
     written = _task(shop, *[_rows([b"%05d" % n] * 300, partition=thirds) for n in range(4)])
     assert [(entry.partition, entry.rows) for entry in written.staged] == [
@@ -237,6 +237,17 @@ def test_a_task_of_many_partitions_writes_files_when_all_of_them_wait_for_much(
     ]
     _commit(shop, [written])
     assert shop.values("orders") == 3 * [b"%05d" % n for n in range(4) for _ in range(100)]
+
+
+def test_a_task_of_empty_records_writes_them_when_they_wait_for_much(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staged_output, "_WAITING_BYTES_MAX", 5_000)
+    zero = pa.array([0] * 400, pa.int32())
+    written = _task(shop, *[_rows([b""] * 400, partition=zero)] * 2)
+    assert [entry.rows for entry in written.staged] == [800]
+    _commit(shop, [written])
+    assert shop.values("orders") == [b""] * 800
 
 
 def test_batches_with_and_without_keys_and_headers_lie_in_one_file(shop: Shop) -> None:
