@@ -79,6 +79,9 @@ class ArrowWork:
         """Nothing of it can be stored."""
         self._send.failure = error
 
+    def let_go(self) -> None:
+        """Nothing is kept here."""
+
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:

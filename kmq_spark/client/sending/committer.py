@@ -29,6 +29,7 @@ from kmq_spark.errors import (
     QueueFullError,
     UnavailableError,
 )
+from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.deliveries import forget_expired
 from kmq_storage.environment import this_process
@@ -209,11 +210,15 @@ class Committer:
         """
         try:
             no_room = -self._log.small_room  # not for small batches, either
-            units = self._encode_all(work_of_many(sends), {}, room=no_room)
+            # Each work makes a file, with its syncs, for each of its partitions.
+            works = work_of_many(sends, limits.TRANSACTION_MEMORY_BYTES)
+            units = self._encode_all(works, {}, room=no_room)
         except OSError as error:
             raise UnavailableError(f"store {self._log.files.url}: {error}") from error
         for refused in filter(None, (send.first_error() for send in sends)):
             raise refused
+        for work in units:
+            work.let_go()
         return units
 
     def _encode_all(

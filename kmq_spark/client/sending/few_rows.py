@@ -72,6 +72,9 @@ class FewRows:
         """Fail all sends: nothing of them can be stored."""
         self._sends.failure = self._sends.failure or error
 
+    def let_go(self) -> None:
+        """Nothing goes into files this way."""
+
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:

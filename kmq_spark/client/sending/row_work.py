@@ -228,13 +228,17 @@ class RowWork:
         for send in self._sends:
             send.failure = send.failure or error
 
+    def let_go(self) -> None:
+        """Drop what only encoding needs: the rows are in files, or committed."""
+        self._extras, self._plain = {}, {}
+
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:
         """Note that the rows of each partition stand from these offsets on; empty: unknown."""
         if self.doubles and entries is not None:
             self._resolve_doubles(entries)
-        self._extras, self._plain = {}, {}  # futures that are kept must not keep it
+        self.let_go()  # futures that are kept must not keep it
         self._bases = first_offsets
         for start, send in zip(self._starts, self._sends, strict=False):
             send.placed(self, start)

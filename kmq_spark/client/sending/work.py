@@ -52,6 +52,9 @@ class Work(Protocol):
     def fail(self, error: KmqError) -> None:
         """Fail all sends: nothing of them can be stored."""
 
+    def let_go(self) -> None:
+        """Drop what only encoding needs: its unit is in files."""
+
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:

@@ -26,15 +26,15 @@ def work_of(waiting: Sequence[Sends], *, by_hash: bool) -> Sequence[Work]:
     return work_of_many(waiting)
 
 
-def work_of_many(waiting: Sequence[Sends]) -> Sequence[Work]:
-    """Sends as work, in their order per topic; row sends go together up to some bytes."""
+def work_of_many(waiting: Sequence[Sends], most: int = _WORK_BYTES) -> Sequence[Work]:
+    """Sends as work, in their order per topic; row sends go together up to `most` bytes."""
     work: list[Work] = []
     gathering: dict[str, list[RowSends]] = {}
     for send in filter(len, waiting):  # a signal may have come before the first row
         rows = gathering.setdefault(send.topic, [])
         if isinstance(send, RowSends):
             rows.append(send)
-        if rows and (send is not rows[-1] or sum(each.size for each in rows) > _WORK_BYTES):
+        if rows and (send is not rows[-1] or sum(each.size for each in rows) > most):
             work.append(RowWork(gathering.pop(send.topic)))
         if isinstance(send, ArrowSend):
             work.append(send.work or ArrowWork(send))

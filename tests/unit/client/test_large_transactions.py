@@ -6,6 +6,10 @@ nothing was committed, and limits without a name.
 
 from __future__ import annotations
 
+import weakref
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
@@ -40,6 +44,41 @@ def test_a_large_transaction_goes_into_files_and_is_one_commit_in_order(shop: km
     assert futures[0].result().offset == 2_970
     assert len(values(shop, "b")) == 100
     assert shop.verify(deep=True).ok
+
+
+def test_what_goes_into_files_at_once_is_one_file_for_each_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "TRANSACTION_MEMORY_BYTES", 9_000_000)  # more than a work's bytes
+    with kmq.open(tmp_path, maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t", partitions=2)
+        with producer.transaction() as tx:
+            for number in range(100):
+                tx.send("t", bytes(99_000), partition=number % 2)
+            assert len(list(store.log.files.list("staged"))) == 2
+        assert store.offsets("t") == {0: (0, 50), 1: (0, 50)}
+        assert store.verify(deep=True).ok
+
+
+@pytest.mark.usefixtures("small_memory")
+def test_of_records_in_files_nothing_that_was_sent_beside_their_values_stays_in_memory(
+    tmp_path: Path,
+):
+    class Name(str):
+        __slots__ = ("__weakref__",)
+
+    def send(tx: kmq.Transaction) -> weakref.ref[Name]:
+        name = Name("place")
+        tx.send("t", bytes(99_000), headers=[(name, b"v")], timestamp=datetime.now(UTC))
+        return weakref.ref(name)
+
+    with kmq.open(tmp_path, maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t")
+        with producer.transaction() as tx:
+            sent = [send(tx) for _ in range(20)]
+            tx.send("t", bytes(99_000))
+            assert list(store.log.files.list("staged"))
+            assert sent[0]() is None
 
 
 @pytest.mark.usefixtures("small_memory")
