@@ -6,12 +6,18 @@ import dataclasses
 from argparse import Namespace
 
 import kmq_spark as kmq
-from kmq_spark.cli.command import Command, argument
+from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.output import Output
 from kmq_storage.copying import copy_topics
+from kmq_storage.objects.urls import scheme_of
 
 
 def _copy(arguments: Namespace, output: Output) -> None:
+    if scheme_of(arguments.target) == "memory":
+        raise UsageError(
+            f"a store in memory ends with this command, so nobody could read {arguments.target}: "
+            "name a folder or a bucket"
+        )
     with kmq.open(arguments.source, create=False, read_only=True) as source:
         for name in arguments.topic or ():
             source.describe_topic(name)  # before a target is made

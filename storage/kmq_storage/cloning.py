@@ -25,7 +25,12 @@ from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.moving import trying_again
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.store_state import StoreState
-from kmq_storage.log.store_files import check_no_other_use, is_missing, no_folder
+from kmq_storage.log.store_files import (
+    check_no_other_use,
+    check_possible,
+    is_missing,
+    no_folder,
+)
 from kmq_storage.maintenance.checkpointing import check_undamaged
 from kmq_storage.maintenance.reports import CloneReport
 from kmq_storage.maintenance.seal import plan_seal
@@ -104,6 +109,9 @@ def _check_free(target: Disk | BucketFiles) -> None:
             check_no_other_use(target, _LEFT_OVER)
     except NotADirectoryError as error:
         raise no_folder(target) from error
+    except OSError as error:
+        check_possible(target, error)
+        raise
 
 
 def _exists(target: Disk | BucketFiles) -> AlreadyExistsError:

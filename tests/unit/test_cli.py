@@ -85,6 +85,7 @@ def _stdin(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
         ["topic", "create", "t", "--partitions", "many"],
         ["topic", "list"],
         ["archive", "lake", "--store", "shop", "--storage-option", "region"],
+        ["copy", "shop", "memory://copy"],
     ],
 )
 def test_wrong_usage_ends_with_two(

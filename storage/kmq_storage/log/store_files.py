@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 from kmq_storage import limits, paths
@@ -48,13 +49,18 @@ def open_identity(
     except (NotADirectoryError, FileExistsError) as error:
         raise no_folder(files) from error
     except PermissionError as error:
-        way_out = "" if files.read_only else "; who may only read opens it with read_only=True"
+        way_out = (
+            "its owner can allow others to read it"
+            if files.read_only
+            else "who may only read opens it with read_only=True"
+        )
         raise UnavailableError(
             f"store {files.url} can't be opened: no permission for {error.filename} "
-            f"({error.strerror}){way_out}",
+            f"({error.strerror}); {way_out}",
             url=files.url,
         ) from error
     except OSError as error:
+        check_possible(files, error)
         raise UnavailableError(
             f"store {files.url} can't be opened: {error}", url=files.url
         ) from error
@@ -78,6 +84,14 @@ def no_folder(files: Files) -> InvalidRequestError:
     return InvalidRequestError(
         f"store {files.url} is a file, not a folder, or a link that leads nowhere", url=files.url
     )
+
+
+def check_possible(files: Files, error: OSError) -> None:
+    """InvalidRequestError for an error that comes again whenever this path is used."""
+    if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+        raise InvalidRequestError(
+            f"no store can be at {files.url}: {error.strerror}; name another folder", url=files.url
+        ) from error
 
 
 def check_no_other_use(files: Files, folders: Iterable[str] = ()) -> None:

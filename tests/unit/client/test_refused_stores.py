@@ -58,6 +58,19 @@ def test_no_store_is_made_among_the_files_of_others(tmp_path: Path):
     kmq.open(tmp_path / "store").close()
 
 
+def test_a_path_that_no_system_call_takes_is_a_request_error_that_nobody_should_repeat(
+    stored: Path, tmp_path: Path
+):
+    around, long = tmp_path / "around", tmp_path / ("x" * 300)
+    around.symlink_to(around)
+    for path in (around, long):
+        calls = (kmq.open, lambda at: kmq.clone(stored, at))
+        for call in (*calls, lambda at: kmq.clone(at, tmp_path / "clone")):
+            with pytest.raises(kmq.InvalidRequestError, match="name another folder") as caught:
+                call(path)
+            assert not caught.value.retryable
+
+
 def test_what_a_killed_creator_left_and_folders_and_hidden_files_are_no_others(tmp_path: Path):
     (tmp_path / "tmpx1y2.tmp").touch()
     (tmp_path / ".directory").touch()
@@ -190,6 +203,12 @@ def test_without_permission_it_is_unavailable_and_says_so(stored: Path, calls: s
     assert said.startswith("refused: store ")
     assert "ermission" in said
     assert _contents(stored) == before
+
+
+def test_who_may_not_read_the_store_to_clone_is_told_who_can_allow_it(stored: Path):
+    said = _as_nobody('kmq.clone(folder, folder + "-new")', stored)
+    assert said.startswith("refused: store ")
+    assert "its owner can allow others to read it" in said
 
 
 @pytest.mark.parametrize(
