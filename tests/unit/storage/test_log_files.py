@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kmq_storage import paths
+from kmq_storage.log.files.journal import Journal
 from tests.support.storage import FILE_BYTES, make_topic, open_folder, send, values_of
 
 #: Around where 9, 10 and 19 digits end, and 1 GiB, of which a file had its name once.
@@ -50,3 +52,25 @@ def test_each_file_of_the_log_is_written_from_its_own_beginning_also_by_who_open
     assert {file.stat().st_size for file in files} == {FILE_BYTES}
     assert all(file.read_bytes()[:4096].strip(b"\0") for file in files)
     assert values_of(open_folder(tmp_path)) == sent
+
+
+def test_who_reads_the_newest_commits_again_and_again_does_not_pass_all_others_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    looks, next_frame = [0], Journal.next_frame
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        looks[0] += 1
+        return next_frame(*arguments, **options)
+
+    log = open_folder(tmp_path)
+    make_topic(log)
+    for number in range(100):
+        send(log, b"%d" % number)
+    assert [commit.lsn for commit in log.commits(95)] == [*range(95, 102)]
+    monkeypatch.setattr(Journal, "next_frame", counted)
+    assert [commit.lsn for commit in log.commits(95)] == [*range(95, 102)]
+    send(log, b"new")
+    assert [commit.lsn for commit in log.commits(102)] == [102]
+    assert looks[0] < 40
+    assert [commit.lsn for commit in log.commits(3)] == [*range(3, 103)]

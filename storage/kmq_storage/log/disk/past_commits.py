@@ -9,6 +9,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError, OffsetOutOfRangeError, UnavailableError
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.commit_log import WrittenCommit
+from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk.log_on_disk import LogOnDisk
 from kmq_storage.log.disk_errors import (
     collected,
@@ -17,7 +18,7 @@ from kmq_storage.log.disk_errors import (
     rewriting_goes_on,
     unknown_commit,
 )
-from kmq_storage.log.files.journal import CollectedError, StoredFrame
+from kmq_storage.log.files.journal import CollectedError, Journal, StoredFrame
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import Commit, to_datetime
 
@@ -28,6 +29,8 @@ class PastCommits:
     def __init__(self, log: LogOnDisk) -> None:
         self._log = log
         self._url = log.disk.url
+        #: Before the frames that were read last, and behind them: callers often begin there again.
+        self._near: tuple[Cursor, ...] = ()
 
     def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
         """The commits from LSN `start`, or from the first in the log, up to the state's last one.
@@ -37,7 +40,7 @@ class PastCommits:
         first = self._log.new_journal().folder.first_lsn()
         if start is not None and start < first and first > 1:
             raise collected(self._url, start, first)
-        for frame in self.frames(max(start or 1, first), state.lsn):
+        for frame in self.frames(max(start or 1, first), state.lsn, go_on=True):
             yield commit_of(frame)
         if state.broken is not None:
             broken = state.broken
@@ -72,14 +75,18 @@ class PastCommits:
         if not survived:
             raise lost_commit(self._url, commit.lsn)
 
-    def frames(self, first: int, last: int) -> Iterator[StoredFrame]:
-        """The frames with LSNs `first` to `last`, both included."""
+    def frames(self, first: int, last: int, *, go_on: bool = False) -> Iterator[StoredFrame]:
+        """The frames with LSNs `first` to `last`, both included.
+
+        `go_on`: those before them in their file need not prove to be there still.
+        """
         journal = self._log.new_journal()
-        cursor = journal.start_of(first)
+        before = cursor = self._near_start(journal, first) if go_on else journal.start_of(first)
         try:
             while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
-                cursor = frame.end
+                before, cursor = (cursor if cursor.lsn < first else before), frame.end
                 if cursor.lsn >= first:
+                    self._near = before, cursor
                     yield frame
         except CollectedError as error:
             raise collected(self._url, first, journal.folder.first_lsn()) from error
@@ -87,6 +94,16 @@ class PastCommits:
             if self._log.mending.may_rewrite():
                 raise rewriting_goes_on(self._url) from error
             raise damaged_commit(paths.log_file(cursor.file), cursor.lsn + 1, str(error)) from error
+
+    def _near_start(self, journal: Journal, first: int) -> Cursor:
+        """A cursor before the frame with this LSN: a near one, if its frame still follows."""
+        start = journal.start_of(first)
+        for near in reversed(self._near):
+            if start.lsn <= near.lsn < first:
+                with suppress(InvalidFrameError, CollectedError):
+                    if journal.next_frame(near) is not None:
+                        return near
+        return start
 
 
 def commit_of(frame: StoredFrame) -> Commit:
