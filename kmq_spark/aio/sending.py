@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial, wraps
-from typing import Any, Concatenate, Generic, ParamSpec, Self
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -19,6 +19,8 @@ from kmq_spark.errors import IllegalStateError
 from kmq_storage.groups import Offsets
 
 P = ParamSpec("P")
+#: Runs a call with its arguments in a thread.
+Run: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 
 
 def _acknowledging(
@@ -88,7 +90,8 @@ class Producer(Handle[producer.Producer]):
 
     async def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
         """Commit offsets for a group, or as a consumer of the group, in the open transaction."""
-        await self._run(self._handle.send_offsets_to_transaction, offsets, twin_of(group))
+        run = _turn_of(group, self._run)
+        await run(self._handle.send_offsets_to_transaction, offsets, twin_of(group))
 
     async def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent so far is durable; return how many records are not."""
@@ -153,7 +156,8 @@ class Transaction:
 
     async def commit_offsets(self, offsets: Consumer | Mapping[str, Offsets]) -> None:
         """Commit the positions of a consumer, or `{group: offsets}`, in the transaction."""
-        await self._run(self._twin.commit_offsets, twin_of(offsets))
+        run = _turn_of(offsets, self._run)
+        await run(self._twin.commit_offsets, twin_of(offsets))
 
     async def __aenter__(self) -> Self:
         begun = self._submit(self._twin.__enter__)
@@ -171,6 +175,11 @@ class Transaction:
     async def __aexit__(self, *raised: object) -> None:
         # Waited for also when cancelled: then the producer can begin another one.
         await to_its_end(self._submit(self._twin.__exit__, *raised))
+
+
+def _turn_of(value: Any, run: Run) -> Run:
+    """What runs a call: for a consumer its own thread, since another call of it may be waiting."""
+    return value._run if isinstance(value, Consumer) else run
 
 
 def twin_of(value: Any) -> Any:

@@ -149,3 +149,28 @@ def test_a_consumer_that_waits_is_closed_at_once(store_url: str, takes: Counter[
             await waiting
 
     _run(store_url, work)
+
+
+@pytest.mark.parametrize("by", ["transaction", "producer"])
+def test_a_transaction_commits_offsets_of_a_consumer_that_waits(
+    store_url: str, takes: Counter[str], by: str
+):
+    async def work(store: aio.Store, consumer: aio.Consumer) -> None:
+        await _send(store, b"1")
+        assert await consumer.poll(timeout=None)
+        takes.clear()
+        waiting = asyncio.create_task(consumer.poll(timeout=None))
+        while not takes["began"]:  # from then on it is in the consumer's thread
+            await asyncio.sleep(0.01)
+        async with store.producer() as producer, producer.transaction() as tx:
+            if by == "transaction":
+                await tx.commit_offsets(consumer)
+            else:
+                await producer.send_offsets_to_transaction({"t": {0: 1}}, consumer)
+        assert await consumer.committed() == {"t": {0: 1}}
+        await _send(store, b"2")
+        record = await waiting
+        assert record is not None
+        assert record.value == b"2"
+
+    _run(store_url, work)
