@@ -184,6 +184,7 @@ class _PartitionCopy:
         self._source, self._target = source, target
         self._topic = topic
         self._number = number
+        self._key = topic.id, number
         self._mark = _mark(topic, number)
         self._reader, self._proof = ChunkReader(source.files), ChunkReader(target.files)
         copied = target.refresh().topic(topic.name).partition(number)
@@ -234,8 +235,8 @@ class _PartitionCopy:
 
         def begun(planned: int) -> list[_Entry]:
             held = self._target.state.topic(self._topic.name).partition(self._number)
-            place, sums = (self._topic.id, self._number, start), (held.rows, held.size)
-            missing = [self._gap_entry(gap, planned)] if gap.start < gap.end else []
+            place, sums = (*self._key, start), (held.rows, held.size)
+            missing = [gap.entry(self._key, planned)] if gap.start < gap.end else []
             return [*missing, TrimEntry(*place, *sums, planned)]
 
         if gap.start < gap.end:
@@ -245,11 +246,8 @@ class _PartitionCopy:
                 self._target.commit([Unit(tuple(begun(self._target.refresh().lsn)))])
 
     def _gap(self, gap: Gap) -> Iterator[GapEntry]:
-        entries = self._commit(lambda planned: [self._gap_entry(gap, planned)], gap.end)
+        entries = self._commit(lambda planned: [gap.entry(self._key, planned)], gap.end)
         yield from (each for each in entries if isinstance(each, GapEntry))
-
-    def _gap_entry(self, gap: Gap, planned: int) -> GapEntry:
-        return GapEntry(self._topic.id, self._number, gap.start, gap.end, 0, 0, planned, gap.reason)
 
     def _records_until(self, end: int) -> Iterator[SegmentEntry]:
         for run in _runs(self._topic.index(self._number).rows(self._position, end)):

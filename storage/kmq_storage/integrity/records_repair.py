@@ -12,6 +12,7 @@ from kmq_storage.format.manifest import SEGMENT, STAGED, Key, Row
 from kmq_storage.integrity.report import Damage
 from kmq_storage.integrity.salvage import Salvage, salvage, slices_of
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.index.offset_index import Gap
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.replacement import Records, Replacement
@@ -146,7 +147,7 @@ class RecordsRepair:
         self, topic: Topic, number: int, spans: Collection[tuple[int, int]]
     ) -> list[GapEntry]:
         lsn, reason = self._state.lsn, "damaged"
-        return [GapEntry(topic.id, number, *span, 0, 0, lsn, reason) for span in spans]
+        return [Gap(*span, reason).entry((topic.id, number), lsn) for span in spans]
 
 
 def _told(topic: Topic, number: int, gaps: Sequence[GapEntry]) -> Iterator[str]:

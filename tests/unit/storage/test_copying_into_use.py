@@ -63,14 +63,14 @@ def test_no_gap_of_a_copy_takes_records_from_who_writes_to_its_target_meanwhile(
         producer.send_batch("t", [b"d"] * 3).result()
         source.trim("t", {0: 11})
     with target.producer() as producer:
-        original = copying._PartitionCopy._gap_entry
+        original = copying.Gap.entry
 
-        def late(copied: Any, gap: Any, planned: int) -> Any:
-            entry = original(copied, gap, planned)
+        def late(gap: Any, key: Any, planned: int) -> Any:
+            entry = original(gap, key, planned)
             producer.send_batch("t", [b"mine"] * 3).result()
             return entry
 
-        monkeypatch.setattr(copying._PartitionCopy, "_gap_entry", late)
+        monkeypatch.setattr(copying.Gap, "entry", late)
         with pytest.raises(kmq.InvalidRequestError, match="t-0 in the target was written to"):
             copy_topics(source.log, target.log)
     assert _values(target)[9:] == [b"mine"] * 3
@@ -95,14 +95,14 @@ def test_maintenance_of_the_target_does_not_stop_a_copy_of_queues_that_were_trim
     inboxes.put_batch([b"q"] * 6, [b"%d" % n for n in range(6, 12)])
     source.seal()
     source.trim("inboxes", {0: 9})
-    original, trims = copying._PartitionCopy._gap_entry, [3, 4]
+    original, trims = copying.Gap.entry, [3, 4]
 
-    def late(copied: Any, gap: Any, planned: int) -> Any:
+    def late(gap: Any, key: Any, planned: int) -> Any:
         if trims:
             target.trim("inboxes", {0: trims.pop(0)})
-        return original(copied, gap, planned)
+        return original(gap, key, planned)
 
-    monkeypatch.setattr(copying._PartitionCopy, "_gap_entry", late)
+    monkeypatch.setattr(copying.Gap, "entry", late)
     copy_topics(source.log, target.log)
     assert not trims
     assert target.offsets("inboxes") == source.offsets("inboxes")

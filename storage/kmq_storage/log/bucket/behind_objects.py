@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kmq_storage.environment import Environment
-from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.bucket.commit_objects import BEHIND_LOST, CommitObjects, NewCommit
 from kmq_storage.log.bucket.follower import Follower
 from kmq_storage.log.checkpoints.checkpoint import write_checkpoint
@@ -81,9 +80,5 @@ class BehindObjects:
             after = replace(after, lsn=last, chain=BEHIND_LOST)
         time = after.next_time(self._environment.now_us())
         stamp = Stamp(time, self._environment.new_uuid().bytes, after.lsn)
-        return NewCommit(after, stamp, framed([_entry(state, each) for each in lost], []))
-
-
-def _entry(state: StoreState, cut: CutOut) -> GapEntry:
-    gap, topic_id = cut.gap, state.topics[cut.topic].id
-    return GapEntry(topic_id, cut.partition, gap.start, gap.end, 0, 0, state.lsn, gap.reason)
+        places = ((each.gap, (state.topics[each.topic].id, each.partition)) for each in lost)
+        return NewCommit(after, stamp, framed([gap.entry(k, state.lsn) for gap, k in places], []))

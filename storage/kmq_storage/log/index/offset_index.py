@@ -16,6 +16,7 @@ import numpy as np
 
 from kmq_storage.cutting import outside
 from kmq_storage.errors import CorruptionError, DataLossError
+from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.format.manifest import Key, Page, Row
 from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.index.row_table import Block, RowTable
@@ -47,6 +48,11 @@ class Gap:
     start: int
     end: int
     reason: str
+
+    def entry(self, key: Key, planned_lsn: int) -> GapEntry:
+        """The entry that gives up these offsets of a partition, which held no known records."""
+        span = self.start, self.end
+        return GapEntry(*key, *span, rows=0, size=0, planned_lsn=planned_lsn, reason=self.reason)
 
 
 class OffsetIndex:
