@@ -114,7 +114,14 @@ def copy_topics(
     segments = [each for each in copied if isinstance(each, SegmentEntry)]
     rows, size = sum(each.rows for each in segments), sum(each.length for each in segments)
     gaps = len(copied) - len(segments)
-    return CopyReport(len(topics) - len(queues), len(segments), rows, size, gaps, put)
+    return CopyReport(
+        topics=len(topics) - len(queues),
+        segments=len(segments),
+        rows=rows,
+        bytes=size,
+        gaps=gaps,
+        queues=put,
+    )
 
 
 def _copied(

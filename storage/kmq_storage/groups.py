@@ -136,14 +136,14 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
         }
 
     return GroupInfo(
-        name,
-        group.generation,
-        members_in(state, log, name),
-        committed,
-        each(lambda topic, n, _: topic.partition(n).end),
-        each(lambda topic, n, at: topic.partition(n).lag(at)),
-        each(_size_from),
-        each(lambda topic, n, at: _age_of(topic, n, at, now)),
+        name=name,
+        generation=group.generation,
+        members=members_in(state, log, name),
+        committed=committed,
+        end=each(lambda topic, n, _: topic.partition(n).end),
+        lag=each(lambda topic, n, at: topic.partition(n).lag(at)),
+        lag_bytes=each(_size_from),
+        lag_seconds=each(lambda topic, n, at: _age_of(topic, n, at, now)),
     )
 
 

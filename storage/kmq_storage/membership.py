@@ -121,13 +121,13 @@ class SharedMembership:
         gone = [e for e in gone if not (keep and plan.members[e].static)]
         settings = self._settings
         member = PlannedMember(
-            self._id,
-            settings.name,
-            settings.static,
-            self._client,
-            settings.assignor,
-            settings.timeout,
-            interest,
+            id=self._id,
+            name=settings.name,
+            static=settings.static,
+            client=self._client,
+            assignor=settings.assignor,
+            timeout=settings.timeout,
+            interest=interest,
         )
         others = planning.dropped(plan, gone)
         return planning.with_member(others, group.generation + 1, member, topics)

@@ -262,7 +262,13 @@ def _facts(
     found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]
     found += [] if log.is_remote else _left_on_top(files)
     return CollectFacts(
-        tuple(found), kept, named, roots, state.condemned, state.lsn, orphans_before
+        files=tuple(found),
+        kept=kept,
+        named=named,
+        roots=roots,
+        condemned=state.condemned,
+        lsn=state.lsn,
+        orphans_before=orphans_before,
     )
 
 

@@ -43,17 +43,20 @@ def _stats(log: CommitLog) -> StoreStats:
     ]
     topics, damage = state.topics.values(), log_damage(state)
     return StoreStats(
-        {kind: _bytes(files) for kind, files in found.items()} | {"log": _on_disk(found["log"])},
-        {kind: len(files) for kind, files in found.items()},
-        len(shared),
-        _bytes(shared),
-        sum(topic.held for topic in topics),
-        sum(part.size for topic in topics for part in topic.parts),
-        sum(file.length < limits.SEGMENT_BYTES // 16 for file in found["segments"]),
-        len(garbage),
-        _bytes(garbage),
-        (state.appended + state.rewritten) / state.appended if state.appended else 1.0,
-        "" if damage is None else what_to_do(damage),
+        bytes={kind: _bytes(files) for kind, files in found.items()}
+        | {"log": _on_disk(found["log"])},
+        files={kind: len(files) for kind, files in found.items()},
+        shared_files=len(shared),
+        shared_bytes=_bytes(shared),
+        rows=sum(topic.held for topic in topics),
+        payload=sum(part.size for topic in topics for part in topic.parts),
+        small_segments=sum(file.length < limits.SEGMENT_BYTES // 16 for file in found["segments"]),
+        garbage_files=len(garbage),
+        garbage_bytes=_bytes(garbage),
+        write_amplification=(state.appended + state.rewritten) / state.appended
+        if state.appended
+        else 1.0,
+        damage="" if damage is None else what_to_do(damage),
     )
 
 

@@ -155,13 +155,13 @@ class Topic:
     def info(self) -> TopicInfo:
         """The topic as a value."""
         return TopicInfo(
-            self.name,
-            self.topic_id,
-            self.partitions,
-            self.settings,
-            self.offsets(),
-            self.held,
-            sum(part.size for part in self.parts),
+            name=self.name,
+            topic_id=self.topic_id,
+            partitions=self.partitions,
+            settings=self.settings,
+            offsets=self.offsets(),
+            rows=self.held,
+            bytes=sum(part.size for part in self.parts),
         )
 
 
