@@ -53,9 +53,9 @@ def make_clone(
     places can't share files.
     """
     sharing = sharing_of(source, target)
-    with translated(target.url):
+    with _told(target):
         _check_free(target)  # before a lock file is created there
-    with translated(target.url), _alone(target):
+    with _told(target), _alone(target):
         _begin(target, sharing)
         with sharing.keeping():
             built = trying_again(lambda: _build(source, target, sharing))
@@ -73,6 +73,20 @@ def make_clone(
                 raise _exists(target)
         target.remove(paths.CLONING_FILE)
     return built.report()
+
+
+@contextmanager
+def _told(target: Disk | BucketFiles) -> Iterator[None]:
+    """A block whose OSErrors become UnavailableError; who lacks a permission is told which."""
+    with translated(target.url):
+        try:
+            yield
+        except PermissionError as error:
+            raise UnavailableError(
+                f"no clone can be made at {target.url}: no permission for {error.filename} "
+                f"({error.strerror}); who clones reads all of the source and writes at the target",
+                url=target.url,
+            ) from error
 
 
 @contextmanager

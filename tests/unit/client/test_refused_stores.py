@@ -211,6 +211,19 @@ def test_who_may_not_read_the_store_to_clone_is_told_who_can_allow_it(stored: Pa
     assert "its owner can allow others to read it" in said
 
 
+def test_who_may_not_write_where_a_clone_shall_be_is_told_so():
+    with tempfile.TemporaryDirectory() as folder:  # not in pytest's own, as below
+        shared = Path(folder, "store")
+        with kmq.open(shared) as store:
+            store.create_topic("t")
+        for path in (Path(folder), shared, *shared.rglob("*")):
+            path.chmod(0o755)
+        said = _as_nobody('kmq.clone(folder, folder + "-new")', shared)
+    assert said.startswith("refused: no clone can be made")
+    assert "no permission for" in said
+    assert "read_only=True" not in said
+
+
 @pytest.mark.parametrize(
     ("part", "call"),
     [
