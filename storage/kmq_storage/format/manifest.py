@@ -240,17 +240,22 @@ class Page:
         starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(partitions)]
         return {key(start): (start, end) for start, end in pairwise(starts)}
 
+    @cached_property
+    def _columns(self) -> list[Array]:
+        """The columns of `Row`, as partitions of one row each would wait for pyarrow's slices."""
+        files = np.frombuffer(self.batch.column("file").buffers()[1], "V16")
+        return [
+            files[: self.batch.num_rows] if name == "file" else self.column(name)
+            for name in Row.__slots__
+        ]
+
     def row(self, index: int) -> Row:
         """The row at this index."""
-        values = [self.batch.column(n)[index].as_py() for n in range(2, len(ROW_SCHEMA))]
-        return Row(*values)
+        return self.rows(index, index + 1)[0]
 
     def rows(self, start: int, end: int) -> list[Row]:
         """The rows at indexes [start, end)."""
-        columns = [
-            self.batch.column(n).slice(start, end - start).to_pylist()
-            for n in range(2, len(ROW_SCHEMA))
-        ]
+        columns = [values[start:end].tolist() for values in self._columns]
         return [Row(*values) for values in zip(*columns, strict=True)]
 
 
