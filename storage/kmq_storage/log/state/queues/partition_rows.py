@@ -168,9 +168,15 @@ class Rows:
             if not block.live and block.last < below:
                 self._drop(block)
         self.live -= done
-        if self._size - self.live > max(_WASTE, self.live):
+        most = max(_WASTE, self.live)
+        if self._size - self.live > most and self._waste_below(below) > most:
             self._tidy(below)
         return done
+
+    def _waste_below(self, below: int) -> int:
+        """How many done rows, at least, are below an offset: those behind it have to stay."""
+        number = bisect_right(self._firsts, below) - 1  # the last block that may reach further
+        return sum(block.size - block.live for block in self._blocks[: max(number, 0)])
 
     def _drop(self, block: Block) -> None:
         number = bisect_right(self._firsts, block.first) - 1

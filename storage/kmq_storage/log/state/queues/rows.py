@@ -172,8 +172,12 @@ class Block:
 
 
 def blocks_of(rows: Array) -> list[Block]:
-    """Rows in the order of offsets as blocks."""
-    return [Block(rows[start : start + _BLOCK]) for start in range(0, len(rows), _BLOCK)]
+    """Rows in the order of offsets as blocks of about the same size.
+
+    So a full block in which rows are put, one after the other, becomes two with room for more.
+    """
+    count = -(-len(rows) // _BLOCK)
+    return [Block(some) for some in np.array_split(rows, count)] if count else []
 
 
 def next_of(times: Array, now: int) -> int:
