@@ -16,7 +16,7 @@ import kmq_spark as kmq
 from kmq_storage.log.state.queues import partition_rows
 from kmq_storage.log.state.queues import rows as queue_rows
 from kmq_storage.log.state.queues.partition_rows import Rows
-from kmq_storage.log.state.queues.rows import new_rows
+from kmq_storage.log.state.queues.rows import Block, new_rows
 
 _BLOCK = 16
 
@@ -52,6 +52,23 @@ def test_what_is_done_is_tidied_away_once_the_records_before_it_are(store: kmq.S
         each.ack()
     (stored,) = store.log.refresh().queues
     assert len(stored.sources[stored.log_key].rows.all()) <= 3 * _BLOCK
+
+
+def test_records_are_not_gone_through_for_a_priority_that_none_of_them_has(store: kmq.Store):
+    store.create_queue("q")
+    queue = store.queue("q", prefetch=1)
+    with store.producer() as producer:
+        for n in range(200):
+            producer.send_to_queue("q", b"%d" % n, priority=n % 10 if n < 20 else 1)
+    queue.ack(queue.receive(20))
+    with patch.object(Block, "due", autospec=True, side_effect=Block.due) as gone_through:
+        for n in range(10):
+            (found,) = queue.receive()
+            assert found.value == b"%d" % (22 + n)
+    assert gone_through.call_count < 100
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"first", priority=9).result()
+    assert queue.receive()[0].value == b"first"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -59,6 +59,7 @@ class Block:
     __slots__ = (
         "_busy",
         "_oldest",
+        "_priorities",
         "_soonest",
         "_tries",
         "_waiting",
@@ -85,6 +86,8 @@ class Block:
         self._busy: tuple[int, int, int, Array] = (-1, 0, 0, rows["key"])
         #: A cached result of `tries`, behind the `changes` that it holds for.
         self._tries = (-1, 0)
+        #: A cached set of bits for `has`, behind the `changes` that it holds for.
+        self._priorities = (-1, 0)
         #: The keys of all its due records, behind the `changes` and the time until which that
         #: holds; only known when a receiver found that they all were busy.
         self._waiting: tuple[int, int, Array] = (-1, 0, rows["key"])
@@ -154,6 +157,16 @@ class Block:
             changes, most = self.changes, int(times_of(self.rows["count"]).max())
             self._tries = changes, most
         return most
+
+    def has(self, priority: int) -> bool:
+        """Whether an unfinished record has this priority."""
+        changes, bits = self._priorities
+        if changes != self.changes:
+            changes, rows = self.changes, self.rows
+            found = np.bincount(rows["priority"][rows["state"] != GONE])
+            bits = sum(1 << each for each in np.flatnonzero(found).tolist())
+            self._priorities = changes, bits
+        return bool(bits >> priority & 1)
 
     def due(self, now: int) -> Array:
         """A copy of its rows that can be delivered now."""

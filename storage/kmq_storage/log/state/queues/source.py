@@ -24,6 +24,7 @@ from kmq_storage.log.state.queues.rows import (
     NEVER,
     PRIORITY,
     WAITING,
+    Block,
     are_held,
     are_over,
     are_unlocked,
@@ -105,7 +106,7 @@ class Source:
         """The offsets of deliverable rows, and their delivery numbers."""
         offsets, counts, found = [_NONE], [_NONE], 0
         for block in self.rows.due(wish.now):
-            if wish.busy is not None and block.waits(wish.now, wish.busy):
+            if self._has_nothing(block, wish):
                 continue
             changes, rows = block.changes, block.due(wish.now)
             good = (
@@ -128,6 +129,12 @@ class Source:
             if found >= wish.most:
                 break
         return np.concatenate(offsets), np.concatenate(counts)
+
+    def _has_nothing(self, block: Block, wish: Wish) -> bool:
+        """Whether it is known that a block has no record for a receiver, without going through."""
+        if self.rows.priorities and not block.has(wish.priority):
+            return True
+        return wish.busy is not None and block.waits(wish.now, wish.busy)
 
     def _unseen_offsets(self, begin: int, end: int, most: int) -> Numbers:
         """The first `most` offsets in [begin, end) without a row."""
