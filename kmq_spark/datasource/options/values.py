@@ -20,7 +20,7 @@ from kmq_spark.datasource.store_url import with_storage_options
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.names import check_name, nearest
-from kmq_storage.objects.urls import absolute
+from kmq_storage.objects.urls import absolute, is_relative
 
 Given = Mapping[str, str]
 
@@ -247,13 +247,12 @@ def store_url(given: Given) -> str:
 
 def absolute_place(option: str, text: str) -> str:
     """Return a folder's full path, or the URL as it is."""
-    found = absolute(text)
     # Under Spark Connect, Python runs in a temporary folder of the session.
-    if found != text and _SESSION_FOLDER in found and _SESSION_FOLDER not in text:
+    if is_relative(text) and _SESSION_FOLDER in os.getcwd():
         refuse(
             option,
             text,
             "a full path or a URL: under Spark Connect, a relative path says "
             "nothing, since the server reads it in a temporary folder",
         )
-    return found
+    return absolute(text)

@@ -37,6 +37,12 @@ def scheme_of(text: str) -> str:
     return scheme.lower() if is_url and "/" not in scheme else ""
 
 
+def is_relative(text: str) -> bool:
+    """Whether it is a path whose meaning depends on the working directory."""
+    url = whole_url(text)
+    return not scheme_of(url) and not os.path.isabs(os.path.expanduser(url))
+
+
 def absolute(text: str) -> str:
     """A URL as it is, a path as an absolute one."""
     url = whole_url(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -22,9 +23,11 @@ def test_a_relative_path_is_refused_where_spark_connect_runs_python(
     monkeypatch.chdir(folder)
     given = {"path": "/data/shop", "subscribe": "orders"}
     for option in ("path", "archive"):
-        with pytest.raises(InvalidRequestError, match=f"'{option}' is 'data/x': expected a full"):
-            parse_source_options({**given, option: "data/x"})
-    for full in ("/data/shop", "~/shop", "s3://bucket/shop", str(folder / "shop")):
+        for place in ("data/x", "../../../../x"):
+            expected = rf"'{option}' is '{re.escape(place)}': expected a full"
+            with pytest.raises(InvalidRequestError, match=expected):
+                parse_source_options({**given, option: place})
+    for full in ("/data/shop", "~/shop", "s3://bucket/shop", str(folder / "shop"), "file:///data"):
         parse_source_options({**given, "path": full})
 
 
