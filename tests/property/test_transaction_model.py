@@ -193,13 +193,15 @@ class TransactionModel(RuleBasedStateMachine):
             assert self.store.describe_group("g").committed == {"a": {0: self.committed}}
 
     def teardown(self) -> None:
-        for sender in self.senders:
-            sender.producer.close()
-            if sender.open is not None:
-                self._aborted(sender)
-        self.exactly_what_was_committed_is_there()
-        self.store.close()
-        self._patch.undo()
+        try:
+            for sender in self.senders:
+                sender.producer.close()
+                if sender.open is not None:
+                    self._aborted(sender)
+            self.exactly_what_was_committed_is_there()
+            self.store.close()
+        finally:  # also when a planted mistake is found
+            self._patch.undo()
 
 
 TestTransactions = TransactionModel.TestCase
