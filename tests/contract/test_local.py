@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from itertools import repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +29,7 @@ from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Bytes
 from kmq_storage.objects.local import LocalDisk
 from tests.contract.disk_contract import SIZE, DiskContract
+from tests.support.open_files import open_files
 
 _HOLD = """
 import sys
@@ -159,10 +160,10 @@ class TestLocalDisk(DiskContract):
             file_io.write_all(fd, position, buffers)
 
         monkeypatch.setattr(new_file, "write_all", write_all)
-        opened = _open_below(disk.root)
+        opened = open_files(disk.root)
         with pytest.raises(OSError, match="the disk is gone"):
             disk.stage("staged/a.ipc", repeat(bytes(limits.WRITE_BYTES), 9), sync=True)
-        assert _open_below(disk.root) == opened
+        assert open_files(disk.root) == opened
         assert disk.list("staged") == []
 
     def test_a_frame_of_very_many_pieces_is_written_with_few_looks_at_each(
@@ -299,15 +300,6 @@ class TestLocalDisk(DiskContract):
         disk.open_words("log/hint", 8)
         os.truncate(disk.root / "log/hint", 5)
         assert LocalDisk(disk.root, read_only=True).open_words("log/hint", 8).load(0) == 0
-
-
-def _open_below(folder: Path) -> int:
-    """How many descriptors of this process lead below a folder."""
-    found = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # another thread's, closed meanwhile
-            found.append(descriptor.readlink())
-    return sum(each.is_relative_to(folder) for each in found)
 
 
 def _eventually(holds: Callable[[], bool]) -> bool:

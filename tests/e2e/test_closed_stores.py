@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import os
 import threading
 from pathlib import Path
 
@@ -15,17 +14,8 @@ import pytest
 
 import kmq_spark as kmq
 from tests.support.failing_disk import FailingDisk
+from tests.support.open_files import open_files
 from tests.support.storage import FILE_BYTES, open_log
-
-
-def _open_files(folder: Path) -> list[str]:
-    found = []
-    for fd in os.listdir("/proc/self/fd"):
-        try:
-            found.append(os.readlink(f"/proc/self/fd/{fd}"))
-        except FileNotFoundError:
-            continue
-    return [file for file in found if file.startswith(str(folder))]
 
 
 def _maps(folder: Path) -> list[str]:
@@ -51,11 +41,11 @@ def _used(folder: Path) -> kmq.Store:
 
 def test_a_closed_store_has_no_file_open_and_none_mapped(tmp_path: Path):
     store = _used(tmp_path)
-    assert _open_files(tmp_path)
+    assert open_files(tmp_path)
     assert _maps(tmp_path)
     store.close()
     gc.collect()
-    assert _open_files(tmp_path) == []
+    assert open_files(tmp_path) == []
     assert _maps(tmp_path) == []
     with pytest.raises(kmq.ClosedError):
         store.topics()
@@ -68,7 +58,7 @@ def test_a_closed_consumer_has_no_file_open_and_none_mapped_though_somebody_has_
         assert consumer.poll(10)
     store.close()
     gc.collect()
-    assert _open_files(tmp_path) == []
+    assert open_files(tmp_path) == []
     assert _maps(tmp_path) == []
     with pytest.raises(kmq.ClosedError):
         consumer.poll()
@@ -82,7 +72,7 @@ def test_commits_that_are_read_on_after_their_store_was_closed_are_an_error(tmp_
     with pytest.raises(kmq.ClosedError):
         next(commits)
     gc.collect()
-    assert _open_files(tmp_path) == []
+    assert open_files(tmp_path) == []
     assert _maps(tmp_path) == []
 
 
@@ -91,7 +81,7 @@ def test_batches_outlive_their_store_and_hold_no_file_open(tmp_path: Path):
     table = store.read("t").read_all()
     store.close()
     gc.collect()
-    assert _open_files(tmp_path) == []
+    assert open_files(tmp_path) == []
     assert table["value"].to_pylist() == [*[b"x" * 1000] * 3000, b"small", b"in the log"]
     del table
     gc.collect()
@@ -115,7 +105,7 @@ def test_a_kept_error_of_a_full_disk_keeps_nothing_open(tmp_path: Path, failing:
     store.close()
     gc.collect()
     assert raised.value.__traceback__
-    assert _open_files(tmp_path) == []
+    assert open_files(tmp_path) == []
     assert _maps(tmp_path) == []
 
 
