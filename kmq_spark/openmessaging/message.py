@@ -14,12 +14,14 @@ from kmq_spark.client.handles.send_future import SendFuture
 from kmq_spark.client.records.metadata import RecordMetadata
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.key_value import KeyValue, Value, set_checked
+from kmq_spark.openmessaging.schedule import first_scheduled
 
 _ID = re.compile(r"(.+):(\d+):(\d+)", re.ASCII)
 #: Headers that decide when a message is handed out, and before which others.
-DECIDING = frozenset(("StartTime", "StopTime", "Timeout", "Priority"))
-#: Headers that decide under which key a message is stored, and in which partition.
-PLACING = frozenset(("SearchKey", "ShardingKey", "ShardingPartition"))
+_SCHEDULE = "ScheduleExpression"
+DECIDING = frozenset(("StartTime", "StopTime", "Timeout", "Priority", _SCHEDULE))
+#: Headers that decide under which key a message is stored, in which partition, and whether.
+PLACING = frozenset(("SearchKey", "ShardingKey", "ShardingPartition", _SCHEDULE))
 
 
 class MessageHeader:
@@ -118,7 +120,8 @@ def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
     """From when on and until when a message may be handed out (UTC ms), and its priority.
 
     `Timeout` counts from `BornTimestamp`, is for ever when 0, and wins; a StopTime before the
-    StartTime is none. The priority is 0 to 9. What says no number is as if it weren't there.
+    StartTime is none. `ScheduleExpression` chooses the first of its times behind birth and
+    StartTime. The priority is 0 to 9. What says no number, or no time, is as if it weren't there.
     """
 
     def number(name: str, default: float) -> float:
@@ -130,10 +133,14 @@ def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
 
     start, stop = number("StartTime", -math.inf), number("StopTime", math.inf)
     timeout = number("Timeout", math.nan)
+    born = number("BornTimestamp", number("StoreTimestamp", 0))
     if not math.isnan(timeout):
-        born = number("BornTimestamp", number("StoreTimestamp", 0))
         start, stop = -math.inf, born + timeout if timeout else math.inf
-    return start, stop if stop >= start else math.inf, min(max(number("Priority", 4), 0), 9)
+    stop = stop if stop >= start else math.inf
+    if _SCHEDULE in headers:
+        scheduled = first_scheduled(headers[_SCHEDULE], max(born, start))
+        start = start if scheduled is None else scheduled
+    return start, stop, min(max(number("Priority", 4), 0), 9)
 
 
 def message_id(topic: str, partition: int, offset: int) -> str:

@@ -17,6 +17,7 @@ from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, set_checked
 from kmq_spark.openmessaging.message import PLACING, BytesMessage, SendResult, partition_of
+from kmq_spark.openmessaging.schedule import check_schedule
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
@@ -132,6 +133,9 @@ class Producer(StoreUser):
         headers = message.header_values
         body, key = message.body or b"", None
         if partition is not None or not PLACING.isdisjoint(headers):
+            if "ScheduleExpression" in headers:
+                now = self._log.environment.now_us() / 1000
+                check_schedule(headers["ScheduleExpression"], now)
             key = stored.key_of(headers)
             number = self._partition(headers, topic, number) if partition is None else partition
         extras = stored.extras_of(message, number)

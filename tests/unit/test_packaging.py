@@ -73,7 +73,7 @@ def test_base_install_needs_no_spark(metadata: Message):
     requirements = metadata.get_all("Requires-Dist", [])
     base = [item for item in requirements if "extra ==" not in item]
     names = {item.split(">")[0].split("=")[0].strip() for item in base}
-    assert names == {"pyarrow", "fsspec", "numpy", "awscrt"}
+    assert names == {"pyarrow", "fsspec", "numpy", "awscrt", "cronsim"}
 
 
 def test_wheel_installs_the_command(wheel: zipfile.ZipFile):
