@@ -20,6 +20,7 @@ import sys
 from pyspark.sql import SparkSession
 import kmq_spark as kmq
 from kmq_spark import archive
+from kmq_spark.listener import KmqListener
 from tests.spark.running import patiently
 
 url, checkpoint, lake = sys.argv[1:]
@@ -31,10 +32,28 @@ assert orders.count() == 10, orders.count()
 spark.range(5).selectExpr("string(id) value").write.format("kmq").mode("append").option(
     "topic", "totals").save(url)
 
+reports = []
+listener = KmqListener(report=reports.append)
+spark.streams.addListener(listener)
 stream = spark.readStream.format("kmq").option("subscribe", "orders").option(
-    "startingOffsets", "earliest").option("group", "g").load(url)
-stream.select("key", "value").writeStream.format("kmq").option("topic", "totals").option(
-    "checkpointLocation", checkpoint).trigger(availableNow=True).start(url).awaitTermination()
+    "startingOffsets", "earliest")
+query = stream.option("group", "g").load(url).select("key", "value").writeStream.format(
+    "kmq").option("topic", "totals").option("checkpointLocation", checkpoint + "/1").trigger(
+    availableNow=True).start(url)
+query.awaitTermination()
+assert kmq.lag(query) == {"orders": {0: 0, 1: 0, 2: 0}}, kmq.lag(query)
+
+def store(batch, number):
+    twice = batch.write.format("kmq").mode("append").option("topic", "copies").option(
+        "txnAppId", "copying").option("txnVersion", number)
+    twice.save(url)
+    twice.save(url)
+
+stream.option("group", "h").load(url).select("key", "value").writeStream.foreachBatch(store).option(
+    "checkpointLocation", checkpoint + "/2").trigger(availableNow=True).start().awaitTermination()
+assert spark.read.format("kmq").option("subscribe", "copies").load(url).count() == 10
+assert sum(report.records for report in reports if report.group == "g") >= 10, reports
+spark.streams.removeListener(listener)
 
 spark.sql(f"CREATE TEMPORARY VIEW recent USING kmq OPTIONS (path '{url}', subscribe 'orders', "
     "startingTimestamp '-1h', columns 'offset', partitions '0')")
@@ -68,6 +87,7 @@ print("done")
 def test_everything_works_under_spark_connect(shop: Shop, tmp_path: Path) -> None:
     require_jvm()
     shop.create("totals", 2)
+    shop.create("copies", 1)
     shop.send("orders", 0, 10)
     places = [str(tmp_path / name) for name in ("checkpoint", "lake")]
     # A process of its own: a session and a remote session don't live in one JVM.
