@@ -16,7 +16,7 @@ from kmq_spark.client.handles.send_future import expedite
 from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.sending import producer, transaction
 from kmq_spark.errors import IllegalStateError
-from kmq_storage.groups import Offsets
+from kmq_storage.groups.administration import Offsets
 
 P = ParamSpec("P")
 #: Runs a call with its arguments in a thread.

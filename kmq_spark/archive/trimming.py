@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kmq_storage.groups import committed_offsets
+from kmq_storage.groups.administration import committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.topic_state import Topic

@@ -8,7 +8,7 @@ from argparse import Namespace
 import kmq_spark as kmq
 from kmq_spark.cli.command import Command, UsageError, argument
 from kmq_spark.cli.output import Output
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.objects.urls import scheme_of
 
 

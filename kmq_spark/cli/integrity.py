@@ -10,7 +10,7 @@ from kmq_spark.cli.command import Command, argument
 from kmq_spark.cli.opening import open_store, store_url
 from kmq_spark.cli.output import Output, plain
 from kmq_storage.environment import SYSTEM
-from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.integrity.repairs.rebuild import rebuild
 from kmq_storage.integrity.verify import why_closed
 from kmq_storage.log.open import open_place
 from kmq_storage.objects.open import open_files

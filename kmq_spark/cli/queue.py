@@ -20,7 +20,7 @@ from kmq_spark.cli.command import (
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
-from kmq_storage.queues import info_of
+from kmq_storage.queues.administration import info_of
 
 _NAME = argument("name", metavar="QUEUE", help="the queue")
 _TOPICS = argument("topic", metavar="TOPIC", nargs="+", help="the topics")

@@ -14,7 +14,7 @@ from kmq_spark.client.records.record_columns import public_batches, public_schem
 from kmq_spark.client.records.values import MEMBERS, Headers, Properties, checked_extras, to_bytes
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.matching import Pair, WantedRecords
-from kmq_storage.groups import check_idle, committed_offsets
+from kmq_storage.groups.administration import check_idle, committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.scan import Slice
 from kmq_storage.log.reading.search import Searcher

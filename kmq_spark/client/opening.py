@@ -97,7 +97,7 @@ def clone_store(
         read_only: The clone takes no writes.
         storage_options: As for `open`, for both places.
     """
-    from kmq_storage.cloning import make_clone  # for a quick import of kmq
+    from kmq_storage.cloning.clone import make_clone  # for a quick import of kmq
 
     files, identity = open_place(source, read_only=True, storage_options=storage_options)
     with closing(open_commit_log(files, identity, SYSTEM)) as log:

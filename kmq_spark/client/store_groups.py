@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from kmq_spark.client.consuming.reading import resolve_group_offsets
-from kmq_storage import groups
+from kmq_storage.groups import administration
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.model import GroupInfo
@@ -25,14 +25,14 @@ class StoreGroups:
         """
         state = self.log.refresh()
         warn_of_doubtful_ends(state, state.topics.values())
-        return [groups.describe_group(self.log, name) for name in sorted(state.groups)]
+        return [administration.describe_group(self.log, name) for name in sorted(state.groups)]
 
     def describe_group(self, name: str) -> GroupInfo:
         """Describe one group: its members, committed offsets and lag.
 
         NotFoundError when no consumer ever joined it and nothing was ever committed for it.
         """
-        found = groups.describe_group(self.log, check_name("group", name))
+        found = administration.describe_group(self.log, check_name("group", name))
         warn_of_doubtful_ends(self.log.state, self.log.state.topics.values())
         return found
 
@@ -57,17 +57,18 @@ class StoreGroups:
             OffsetOutOfRangeError: An offset lies outside the log.
             NotFoundError: A topic doesn't exist; or none is given, and the group has no offsets.
         """
-        groups.check_idle(self.log, check_name("group", name))
+        administration.check_idle(self.log, check_name("group", name))
         resolved = resolve_group_offsets(self.log, name, offsets, topics)
-        groups.set_group_offsets(self.log, name, resolved)
+        administration.set_group_offsets(self.log, name, resolved)
 
     def copy_group(self, source: str, target: str) -> None:
         """Give `target` the committed offsets of the group `source`.
 
         IllegalStateError when `target` has a live member.
         """
-        groups.copy_group(self.log, check_name("group", source), check_name("group", target))
+        names = check_name("group", source), check_name("group", target)
+        administration.copy_group(self.log, *names)
 
     def delete_group(self, name: str) -> None:
         """Delete a group with its committed offsets; IllegalStateError with a live member."""
-        groups.delete_group(self.log, check_name("group", name))
+        administration.delete_group(self.log, check_name("group", name))

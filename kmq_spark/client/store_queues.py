@@ -12,11 +12,11 @@ from kmq_spark.client.handles.arguments import checked_flag, checked_names
 from kmq_spark.client.queues.queue import Queue
 from kmq_spark.client.records.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
-from kmq_storage import queues
-from kmq_storage.filters import tagged
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.model import QueueInfo
+from kmq_storage.queues import administration
+from kmq_storage.queues.filters import tagged
 
 
 class StoreQueues:
@@ -69,7 +69,7 @@ class StoreQueues:
             "uniq_window": uniq_window,
         }
         is_kept = checked_flag("exist_ok", exist_ok)
-        return queues.create_queue(
+        return administration.create_queue(
             self.log, name, checked_names(topics), settings, exist_ok=is_kept
         )
 
@@ -103,15 +103,15 @@ class StoreQueues:
             )
         since = start if isinstance(start, str) else to_timestamp(start, "start")
         wanted = filter if tags is None else tagged(tags, filter)
-        queues.bind_queue(self.log, name, checked_names(topics), since, filter=wanted)
+        administration.bind_queue(self.log, name, checked_names(topics), since, filter=wanted)
 
     def unbind_queue(self, name: str, topics: Iterable[str] | str) -> None:
         """Have a queue stop reading these topics; it gives up their unfinished records."""
-        queues.unbind_queue(self.log, name, checked_names(topics))
+        administration.unbind_queue(self.log, name, checked_names(topics))
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue with what was sent to it; the topics that it read stay."""
-        queues.delete_queue(self.log, name)
+        administration.delete_queue(self.log, name)
 
     def queues(self) -> list[QueueInfo]:
         """Describe every queue, sorted by name.
@@ -121,7 +121,7 @@ class StoreQueues:
         for each in list(self._handles):
             if isinstance(each, Queue):
                 each._ahead.settle()
-        found = queues.list_queues(self.log)
+        found = administration.list_queues(self.log)
         warn_of_doubtful_ends(self.log.state, self.log.state.topics.values())
         return found
 

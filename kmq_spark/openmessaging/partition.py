@@ -12,7 +12,7 @@ from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings
 from kmq_spark.openmessaging.message import BytesMessage, partition_of
-from kmq_storage.groups import committed_offsets, set_group_offsets
+from kmq_storage.groups.administration import committed_offsets, set_group_offsets
 from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
 

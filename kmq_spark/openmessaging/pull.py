@@ -22,13 +22,13 @@ from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
 from kmq_storage import limits
-from kmq_storage.filters import accepted
 from kmq_storage.format.entries import Entry
-from kmq_storage.groups import committed_offsets, offset_entries
+from kmq_storage.groups.administration import committed_offsets, offset_entries
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.state.queues.topics import Binding
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import check_name
+from kmq_storage.queues.filters import accepted
 
 #: A topic, or a queue's own log, and the partition.
 Place = tuple[str, int]

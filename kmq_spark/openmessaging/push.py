@@ -20,7 +20,7 @@ from kmq_spark.openmessaging.message import BytesMessage, delivery_of, place_of
 from kmq_spark.openmessaging.pull import PullConsumer
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.reading.reader import ChunkReader
-from kmq_storage.queues import dead_letters_of
+from kmq_storage.queues.administration import dead_letters_of
 from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)

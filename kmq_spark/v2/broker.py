@@ -17,7 +17,7 @@ from kmq_spark.errors import (
 )
 from kmq_spark.v2.message import KmqMessage, decoded
 from kmq_spark.v2.producer import KmqProducer
-from kmq_storage.groups import delete_group
+from kmq_storage.groups.administration import delete_group
 
 
 class KmqBroker:

@@ -33,11 +33,11 @@ from kmq_storage.format.queue_entries import (
     AnswerEntry,
     Run,
 )
-from kmq_storage.letters import Letters, RecordAddress
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import out_of_range
 from kmq_storage.model import Commit
+from kmq_storage.queues.letters import Letters, RecordAddress
 
 #: The name of the event for each answer of a receiver.
 _ANSWERS = {

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 
 import kmq_spark as kmq
 from kmq_storage.environment import SYSTEM
-from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.integrity.repairs.rebuild import rebuild
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.files import Files

@@ -13,7 +13,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import paths
-from kmq_storage.integrity.found_segments import try_segment
+from kmq_storage.integrity.remains.segments import try_segment
 from kmq_storage.objects.local import LocalDisk
 from tests.support.damage import flip
 

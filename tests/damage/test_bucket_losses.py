@@ -7,7 +7,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
-from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.integrity.repairs.rebuild import rebuild
 from kmq_storage.integrity.verify import why_closed
 from kmq_storage.log.bucket.collected import mark_collected
 from kmq_storage.log.open import with_shared

@@ -17,7 +17,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import limits
 from kmq_storage.format.manifest import SEGMENT, Row
-from kmq_storage.integrity.found_segments import without_overlaps
+from kmq_storage.integrity.remains.segments import without_overlaps
 from kmq_storage.log.checkpoints import paging
 from kmq_storage.objects.local import LocalDisk
 from tests.support.damage import flip

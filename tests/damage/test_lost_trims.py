@@ -12,7 +12,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
-from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.integrity.repairs.rebuild import rebuild
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.bucket_files import BucketFiles
 from tests.damage.bucket import read_around, store_in

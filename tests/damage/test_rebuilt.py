@@ -21,7 +21,7 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.segment import decode_footer
-from kmq_storage.integrity.rebuild import rebuild
+from kmq_storage.integrity.repairs.rebuild import rebuild
 from kmq_storage.log.disk.behind import go_on_behind
 from kmq_storage.log.state.lost_ranges import Unnamed
 from kmq_storage.log.store_files import open_identity

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.objects.local import LocalDisk
-from kmq_storage.slips import boot_of
+from kmq_storage.queues.slips import boot_of
 from tests.damage.sweep import Harm, harms
 from tests.data.make_golden_sealed_slips import FIRST, SECOND, make
 from tests.support.damage import flip

@@ -14,7 +14,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
 from kmq_storage.format.manifest import Row
-from kmq_storage.integrity.log_remains import commits_left
+from kmq_storage.integrity.remains.commits import commits_left
 from kmq_storage.log.disk.behind import go_on_behind
 from kmq_storage.log.state.lost_ranges import Unnamed
 from tests.damage.store import make_store

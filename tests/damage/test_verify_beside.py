@@ -10,9 +10,9 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.identity import Identity
-from kmq_storage.integrity import unneeded
-from kmq_storage.integrity.log_files import LogFilesCheck
-from kmq_storage.integrity.log_remains import LeftCommit, commits_left
+from kmq_storage.integrity.checks import unneeded
+from kmq_storage.integrity.files.log_files import LogFilesCheck
+from kmq_storage.integrity.remains.commits import LeftCommit, commits_left
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.files.journal import Journal, StoredFrame

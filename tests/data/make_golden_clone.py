@@ -10,7 +10,7 @@ import uuid
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kmq_storage.cloning import make_clone
+from kmq_storage.cloning.clone import make_clone
 from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.clones import CloneRecord, encode_clone

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.log.disk.local_log import LocalLog
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.maintenance.collect import collect
 
 Fixture = pytest.FixtureRequest

@@ -13,9 +13,9 @@ import pyarrow as pa
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kmq_storage import filters
-from kmq_storage.filters import accepted
 from kmq_storage.format.records import PROPERTIES_TYPE
+from kmq_storage.queues import filters
+from kmq_storage.queues.filters import accepted
 
 _EDGES = (0, 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63))
 _PLACES = {int: "int", float: "float", str: "text", bytes: "bytes", bool: "bool"}

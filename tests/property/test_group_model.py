@@ -12,7 +12,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kmq_storage import group_planning as planning
 from kmq_storage.errors import ConflictError, FencedError
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry, TopicEntry
 from kmq_storage.format.group_entries import (
@@ -23,10 +22,11 @@ from kmq_storage.format.group_entries import (
     PlannedMember,
 )
 from kmq_storage.format.manifest import Key
+from kmq_storage.groups import planning
+from kmq_storage.groups.membership import topics_of
 from kmq_storage.log.binding.binding import RefusedError, Unit, bind
 from kmq_storage.log.state.group_state import Group
 from kmq_storage.log.state.store_state import StoreState
-from kmq_storage.membership import topics_of
 
 RECORDS = 1_000
 INTERESTS = [Interest(("a",)), Interest(("a", "b")), Interest(pattern="b|c"), Interest(pattern="")]

@@ -11,8 +11,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kmq_storage.deliveries import merged
 from kmq_storage.format.queue_entries import Run
+from kmq_storage.queues.deliveries import merged
 
 _RUNS = st.lists(
     st.builds(

@@ -14,7 +14,7 @@ from kmq_storage.format.queue_entries import LookEntry
 from kmq_storage.format.records import KEY, PROPERTIES, PROPERTIES_TYPE, stored_schema
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.staging import SizedBatch
-from kmq_storage.queues import bind_queue
+from kmq_storage.queues.administration import bind_queue
 from tests.simulation.lineage import Node
 from tests.simulation.oracle import Record
 from tests.simulation.queue_world import PathCheck, QueueWorld

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kmq_storage import looking
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 from kmq_storage.log.binding import binding
 from kmq_storage.log.state.queues.queue import Queue
@@ -16,6 +15,7 @@ from kmq_storage.log.state.queues.rows import NEVER
 from kmq_storage.log.state.queues.source import Source
 from kmq_storage.log.state.queues.topics import Binding
 from kmq_storage.log.state.uniqs import Uniqs
+from kmq_storage.queues import looking
 from tests.simulation.mutants import Mutant, _nothing
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kmq_storage import group_planning
 from kmq_storage.format.group_entries import GroupPlan
+from kmq_storage.groups import planning
 from kmq_storage.log.binding import binding
 from kmq_storage.log.state.group_state import Group
 from tests.simulation.mutants import Mutant, _nothing
@@ -25,13 +25,13 @@ def lets_every_member_commit(patch: pytest.MonkeyPatch) -> None:
 
 def gives_before_the_release(patch: pytest.MonkeyPatch) -> None:
     """A partition is its target's as soon as that is planned."""
-    original = group_planning._planned
+    original = planning._planned
 
     def at_once(*arguments: Any) -> GroupPlan:
         plan = original(*arguments)
         return GroupPlan(plan.members, {**plan.owners, **plan.targets}, {})
 
-    patch.setattr(group_planning, "_planned", at_once)
+    patch.setattr(planning, "_planned", at_once)
 
 
 def takes_releases_of_old_plans(patch: pytest.MonkeyPatch) -> None:
@@ -52,7 +52,7 @@ def counts_no_release_as_a_change(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_the_older_of_a_name(patch: pytest.MonkeyPatch) -> None:
     """A newer member of a static name stands beside the older one."""
-    patch.setattr(group_planning, "_is_same", lambda *_: False)
+    patch.setattr(planning, "_is_same", lambda *_: False)
 
 
 GROUP_MUTANTS: tuple[Mutant, ...] = (

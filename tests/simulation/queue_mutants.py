@@ -11,7 +11,6 @@ import pytest
 from kmq_spark.client.orderly.dead_letters import Burials
 from kmq_spark.client.orderly.dead_letters import dead_letters as dead_letters_of_group
 from kmq_spark.client.queues import dead_letters
-from kmq_storage import deliveries
 from kmq_storage.errors import KmqError
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.queue_entries import EXHAUSTED, AcquireEntry, AnswerEntry, Run
@@ -27,6 +26,7 @@ from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import LOCKED, Block
 from kmq_storage.log.state.queues.source import Source
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.queues import deliveries
 from tests.simulation import transacting
 from tests.simulation.mutants import Mutant, _nothing
 

@@ -17,7 +17,7 @@ from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AcquireEntry,
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.rows import FREE, GONE, LOCKED, WAITING
-from kmq_storage.queues import create_queue
+from kmq_storage.queues.administration import create_queue
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.ledger import Account, Ledger, Place, places_of
 from tests.simulation.lineage import Lineage, Node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from kmq_storage.errors import UnavailableError
-from kmq_storage.queues import bind_queue, unbind_queue
+from kmq_storage.queues.administration import bind_queue, unbind_queue
 from tests.simulation.queue_world import QueueWorld
 from tests.simulation.queueing import JOBS
 from tests.simulation.scheduler import Task

@@ -15,10 +15,10 @@ from kmq_storage.errors import (
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
 from kmq_storage.format.group_entries import GroupPlan, GroupPlanEntry, Interest
 from kmq_storage.format.manifest import Key
+from kmq_storage.groups.membership import MemberSettings, SharedMembership
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
-from kmq_storage.membership import MemberSettings, SharedMembership
 from tests.simulation.scheduler import Task
 from tests.simulation.watch import Watch
 from tests.simulation.world import World

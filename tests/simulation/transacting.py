@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
 from kmq_spark.client.queues.queue import Queue
 from kmq_spark.client.sending.producer import _open_epoch
-from kmq_storage import deliveries
 from kmq_storage.errors import (
     ConflictError,
     FencedError,
@@ -24,6 +23,7 @@ from kmq_storage.errors import (
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry, ProducerEntry
 from kmq_storage.format.queue_entries import ACK
 from kmq_storage.log.binding.binding import RefusedError, Unit
+from kmq_storage.queues import deliveries
 from tests.simulation.ledger import Place
 from tests.simulation.oracle import Part, Record
 from tests.simulation.queueing import JOBS

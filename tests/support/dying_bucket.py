@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from kmq_spark.client.store import Store
 from kmq_storage import paths
-from kmq_storage.cloning import make_clone
+from kmq_storage.cloning.clone import make_clone
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log, with_shared

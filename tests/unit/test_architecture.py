@@ -51,28 +51,26 @@ LAYERS = (
     ("kmq_storage.log.bucket", "kmq_storage.log.disk"),
     ("kmq_storage.log",),  # opening either
     ("kmq_storage.maintenance",),
-    ("kmq_storage.filters",),
-    tuple(f"kmq_storage.{name}" for name in ("assignors", "group_planning", "liveness")),
-    tuple(f"kmq_storage.{name}" for name in ("deliveries", "looking", "lost_records", "slips")),
-    ("kmq_storage.exclusive", "kmq_storage.membership"),
-    ("kmq_storage.sharing",),
+    tuple(f"kmq_storage.groups.{name}" for name in ("assignors", "liveness", "planning")),
+    ("kmq_storage.groups.exclusive", "kmq_storage.groups.membership"),
+    ("kmq_storage.groups",),  # administration
+    ("kmq_storage.topics",),
+    ("kmq_storage.queues.filters",),
     tuple(
-        f"kmq_storage.{name}"
-        for name in (
-            "cloning",
-            "copied_history",
-            "copying",
-            "copying_deletions",
-            "copying_ends",
-            "copying_queues",
-            "groups",
-            "integrity",
-            "topics",
-            "letters",
-            "tracing",
-        )
+        f"kmq_storage.queues.{name}" for name in ("deliveries", "looking", "lost_records", "slips")
     ),
-    ("kmq_storage.keyed", "kmq_storage.queues"),
+    ("kmq_storage.queues",),  # administration, letters
+    ("kmq_storage.keyed", "kmq_storage.tracing"),
+    ("kmq_storage.cloning.sharing",),
+    ("kmq_storage.cloning",),
+    tuple(f"kmq_storage.copying.{name}" for name in ("deletions", "ends", "history", "queues")),
+    ("kmq_storage.copying",),
+    ("kmq_storage.integrity.report", "kmq_storage.integrity.second_looks"),
+    ("kmq_storage.integrity.files",),
+    ("kmq_storage.integrity.remains",),
+    ("kmq_storage.integrity.checks",),
+    ("kmq_storage.integrity.repairs",),
+    ("kmq_storage.integrity",),  # verify and repair
     ("kmq_storage.tables",),
     ("kmq_spark.errors", "kmq_spark.client.handles"),
     ("kmq_spark.client.compiled",),
@@ -116,9 +114,10 @@ MAY_IMPORT_PYSPARK = (
 )
 #: Who deletes files of a store, outside `objects`: what others may refer to, only `collect` does.
 MAY_DELETE = {
-    "kmq_storage.cloning",  # a clone that was never finished
-    "kmq_storage.integrity.manifest_repair",  # pages that can't be read
+    "kmq_storage.cloning.clone",  # a clone that was never finished
+    "kmq_storage.groups.membership",  # locks of members that are none any more
     "kmq_storage.integrity.repair",  # pins that can't be read, checkpoints behind the one kept
+    "kmq_storage.integrity.repairs.manifest",  # pages that can't be read
     "kmq_storage.log.bucket.collected",  # its own marks
     "kmq_storage.log.bucket.commit_objects",  # for `collect`: commits before every checkpoint
     "kmq_storage.log.files.folder",  # for the journal: for `collect`; what was cut off, or replaced
@@ -126,8 +125,7 @@ MAY_DELETE = {
     "kmq_storage.maintenance.collect",
     "kmq_storage.maintenance.pins",  # its own pin
     "kmq_storage.maintenance.segments",  # a segment whose commit was refused
-    "kmq_storage.slips",  # its own slip, and what others left
-    "kmq_storage.membership",  # locks of members that are none any more
+    "kmq_storage.queues.slips",  # its own slip, and what others left
 }
 
 
@@ -189,8 +187,6 @@ def test_only_the_spark_layer_imports_pyspark():
 def test_no_two_modules_import_each_other():
     modules = {source.module for source in SOURCES}
     graph = {s.module: _needed(s.imports(at_import_time=True)) & modules for s in SOURCES}
-    compiled = "kmq_spark.client.compiled"
-    graph[compiled] -= {compiled}  # it names its modules that aren't Python
     compiled = "kmq_spark.client.compiled"
     graph[compiled] -= {compiled}  # it names its modules that aren't Python
     assert _circles(graph) == []

@@ -38,7 +38,7 @@ from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.values import to_timestamp
 from kmq_spark.errors import ClosedError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupOffsetsEntry
-from kmq_storage.groups import check_offsets
+from kmq_storage.groups.administration import check_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends

@@ -8,7 +8,7 @@ import weakref
 from typing import Protocol
 
 from kmq_spark.errors import ClosedError, KmqError
-from kmq_storage.membership import SharedMembership
+from kmq_storage.groups.membership import SharedMembership
 from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from kmq_spark.client.consuming.group_member import GroupMember
 from kmq_spark.client.handles.arguments import check_choice
 from kmq_spark.errors import InvalidRequestError
+from kmq_storage.groups.membership import MemberSettings
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.membership import MemberSettings
 
 _RESETS = ("earliest", "latest", "none")
 

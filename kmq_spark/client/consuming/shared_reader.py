@@ -13,7 +13,7 @@ from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.record_values import records_of
 from kmq_spark.errors import DataLossError, FencedError, InvalidRequestError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
-from kmq_storage.groups import check_idle
+from kmq_storage.groups.administration import check_idle
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader

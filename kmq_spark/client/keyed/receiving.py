@@ -28,7 +28,6 @@ from kmq_spark.client.keyed.values import text_of
 from kmq_spark.client.queues.delivery import check_own
 from kmq_spark.errors import ConflictError, CorruptionError, InvalidRequestError, LeaseExpiredError
 from kmq_storage import limits
-from kmq_storage.deliveries import when_interrupted
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed.account import Account
 from kmq_storage.keyed.reading import Message, QueueReader
@@ -38,6 +37,7 @@ from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import to_datetime
 from kmq_storage.names import accounts_of, check_name
 from kmq_storage.objects.fork import generation
+from kmq_storage.queues.deliveries import when_interrupted
 
 #: Turns are taken in so many lanes; queues in the same lane change one after the other.
 _LANES = 1_024

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from kmq_spark.client.handles.at_end import at_end, is_ending, not_at_end
 from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
 from kmq_spark.errors import ClosedError, ConflictError, KmqError, NotFoundError
-from kmq_storage import deliveries as handing
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import AcquireEntry, Run, SlipAnswerEntry
@@ -26,7 +25,8 @@ from kmq_storage.log.state.queues.late_answers import names_in, too_late
 from kmq_storage.log.state.queues.queue import Queue, Slip
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import NEVER
-from kmq_storage.slips import OwnPage, counted, ending, picked, place_of, take_over
+from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues.slips import OwnPage, counted, ending, picked, place_of, take_over
 from kmq_storage.waking import Bell, Sleepers
 
 #: About how long (seconds) a record waits at most in the hands of a busy receiver.

@@ -24,7 +24,6 @@ from kmq_spark.errors import (
     NotFoundError,
     QueueFullError,
 )
-from kmq_storage import deliveries as handing
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.queue_entries import EXHAUSTED, RECALL, Run
 from kmq_storage.log.binding.binding import Unit
@@ -33,9 +32,10 @@ from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import no_queue, spans_of
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
-from kmq_storage.lost_records import loss_met
-from kmq_storage.queues import dead_letters_of
-from kmq_storage.slips import take_over_ended
+from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues.administration import dead_letters_of
+from kmq_storage.queues.lost_records import loss_met
+from kmq_storage.queues.slips import take_over_ended
 
 #: The reason of a dead letter that was not rejected.
 TOO_OFTEN = "max_deliveries"

@@ -10,12 +10,12 @@ from typing import Any, NoReturn, Protocol, SupportsIndex
 from kmq_spark.client.handles.resource import stays_here
 from kmq_spark.client.records.record import Record
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
-from kmq_storage.deliveries import merged
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import AnswerEntry, Run
 from kmq_storage.model import to_datetime
 from kmq_storage.objects.fork import generation
+from kmq_storage.queues.deliveries import merged
 
 
 class Answers(Protocol):

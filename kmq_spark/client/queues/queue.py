@@ -33,8 +33,6 @@ from kmq_spark.client.queues.redriving import move_back
 from kmq_spark.client.queues.table import state_table
 from kmq_spark.client.records.metadata import RecordMetadata
 from kmq_spark.errors import ClosedError, InvalidRequestError, KmqError
-from kmq_storage import deliveries as handing
-from kmq_storage import queues
 from kmq_storage.environment import this_process
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
@@ -54,11 +52,13 @@ from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.queues.late_answers import OF_ANOTHER, names_in, too_late
 from kmq_storage.log.state.queues.queue import Queue as StoredQueue
-from kmq_storage.looking import look_ahead
-from kmq_storage.lost_records import finish_missing
 from kmq_storage.model import QueueStats
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import generation, reopen_in_child
+from kmq_storage.queues import administration
+from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues.looking import look_ahead
+from kmq_storage.queues.lost_records import finish_missing
 
 
 class Queue(Resource):
@@ -351,7 +351,7 @@ class Queue(Resource):
         """Return how many records are ready, locked and delayed, and what became of the others."""
         self._ahead.settle()
         self._bury_all(self._live())
-        return queues.stats_of(self._log, self._live())
+        return administration.stats_of(self._log, self._live())
 
     def state(self) -> pa.Table:
         """Return a table with a row per unfinished record.

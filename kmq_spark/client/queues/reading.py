@@ -17,7 +17,6 @@ from kmq_spark.client.records.record_columns import public_schema
 from kmq_spark.client.records.record_values import records_of
 from kmq_spark.client.records.topic_tables import table_of
 from kmq_spark.errors import CorruptionError, InvalidRequestError
-from kmq_storage.deliveries import merged
 from kmq_storage.format.layout import UNTYPED
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.plain_columns import no_rows
@@ -28,6 +27,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import Slice, scan
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.fork import generation
+from kmq_storage.queues.deliveries import merged
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,10 +8,10 @@ from kmq_spark.client.queues.dead_letters import MOVED, is_letter_of, moving, ro
 from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
 from kmq_spark.client.queues.reading import missing_of
 from kmq_spark.errors import QueueFullError
-from kmq_storage import deliveries as handing
 from kmq_storage.format.queue_entries import ACK, EXTEND, Run
 from kmq_storage.log.state.queues.queue import Queue as StoredQueue
-from kmq_storage.lost_records import finish_missing
+from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues.lost_records import finish_missing
 
 if TYPE_CHECKING:
     from kmq_spark.client.queues.queue import Queue

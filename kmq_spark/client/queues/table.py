@@ -17,8 +17,8 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import LOCKED, NEVER
-from kmq_storage.looking import entering_later
 from kmq_storage.names import queue_of_log
+from kmq_storage.queues.looking import entering_later
 
 SCHEMA = pa.schema(
     [

@@ -31,7 +31,6 @@ from kmq_spark.errors import (
 )
 from kmq_storage import limits
 from kmq_storage.cutting import cut
-from kmq_storage.deliveries import forget_expired
 from kmq_storage.environment import this_process
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, Unit
@@ -40,6 +39,7 @@ from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
 from kmq_storage.log.uploads import Uploads
+from kmq_storage.queues.deliveries import forget_expired
 from kmq_storage.waking import can_be_interrupted
 
 _LOGGER = logging.getLogger(__name__)

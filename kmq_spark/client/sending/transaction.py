@@ -29,13 +29,13 @@ from kmq_spark.errors import (
     NotFoundError,
     TransactionAbortedError,
 )
-from kmq_storage.deliveries import answer, merged
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import ACK, Run
-from kmq_storage.groups import Offsets, offset_entries
+from kmq_storage.groups.administration import Offsets, offset_entries
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.names import check_name
+from kmq_storage.queues.deliveries import answer, merged
 
 if TYPE_CHECKING:
     from kmq_spark.client.sending.producer import Producer

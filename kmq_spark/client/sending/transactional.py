@@ -10,7 +10,7 @@ from kmq_spark.client.sending.gathered import Gathered
 from kmq_spark.client.sending.pending import Pending
 from kmq_spark.client.sending.transaction import Transaction
 from kmq_spark.errors import ClosedError, IllegalStateError, KmqError
-from kmq_storage.groups import Offsets
+from kmq_storage.groups.administration import Offsets
 from kmq_storage.log.commit_log import CommitLog
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kmq_spark.datasource.offsets import StreamOffset
 from kmq_storage.environment import Environment, is_of_this_host
 from kmq_storage.errors import FencedError, IllegalStateError
-from kmq_storage.exclusive import ExclusiveMembership
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
+from kmq_storage.groups.exclusive import ExclusiveMembership
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.group_state import Group

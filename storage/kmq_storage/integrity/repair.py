@@ -19,24 +19,24 @@ from itertools import chain
 from kmq_storage import paths
 from kmq_storage.format.layout_entries import CondemnEntry
 from kmq_storage.format.manifest import Key
-from kmq_storage.integrity.lost_end import lost_end
-from kmq_storage.integrity.made_again import made_again, named_again
-from kmq_storage.integrity.manifest_repair import repair_manifest
-from kmq_storage.integrity.older import nobody_needs
-from kmq_storage.integrity.page_repair import rebuild_pages
-from kmq_storage.integrity.rebuild import rebuild
-from kmq_storage.integrity.records_repair import RecordsRepair
-from kmq_storage.integrity.report import Damage, Report
-from kmq_storage.integrity.restoring import restore
-from kmq_storage.integrity.slip_files import end_damaged
-from kmq_storage.integrity.small_files import unreadable_pins
-from kmq_storage.integrity.unnamed import unnamed_rows
-from kmq_storage.integrity.unnamed_segments import (
+from kmq_storage.integrity.checks.older import nobody_needs
+from kmq_storage.integrity.checks.slips import end_damaged
+from kmq_storage.integrity.checks.small_files import unreadable_pins
+from kmq_storage.integrity.remains.lost_end import lost_end
+from kmq_storage.integrity.remains.unnamed_segments import (
     complete,
     ends_of,
     rows_to_put_back,
     unnamed_segments,
 )
+from kmq_storage.integrity.remains.unnamed_staged import unnamed_rows
+from kmq_storage.integrity.repairs.made_again import made_again, named_again
+from kmq_storage.integrity.repairs.manifest import repair_manifest
+from kmq_storage.integrity.repairs.pages import rebuild_pages
+from kmq_storage.integrity.repairs.rebuild import rebuild
+from kmq_storage.integrity.repairs.records import RecordsRepair
+from kmq_storage.integrity.repairs.restoring import restore
+from kmq_storage.integrity.report import Damage, Report
 from kmq_storage.integrity.verify import verify
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.checkpoints.checkpoint import checkpoints
@@ -120,7 +120,7 @@ def _block_lost_end(log: CommitLog) -> None:
 
 
 def _take_missing(log: CommitLog) -> None:
-    from kmq_storage.integrity.commit_objects import take_missing  # buckets are imported late
+    from kmq_storage.integrity.files.commit_objects import take_missing  # buckets are imported late
 
     take_missing(bucket_files(log.files), log.identity.seed, log.refresh())
 

@@ -14,14 +14,19 @@ from typing import TypeGuard
 
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
-from kmq_storage.integrity.commit_logs import check_log
-from kmq_storage.integrity.manifest_files import check_manifest
-from kmq_storage.integrity.older import check_older
+from kmq_storage.integrity.checks.commit_logs import check_log
+from kmq_storage.integrity.checks.manifest import check_manifest
+from kmq_storage.integrity.checks.older import check_older
+from kmq_storage.integrity.checks.rows import MISSING, check_partitions, still_missing
+from kmq_storage.integrity.checks.slips import check_slips
+from kmq_storage.integrity.checks.small_files import (
+    check_clones,
+    check_identity,
+    check_locks,
+    check_pins,
+)
+from kmq_storage.integrity.checks.unneeded import check_unneeded
 from kmq_storage.integrity.report import Damage, Finding, Note, Report, report_of
-from kmq_storage.integrity.rows import MISSING, check_partitions, still_missing
-from kmq_storage.integrity.slip_files import check_slips
-from kmq_storage.integrity.small_files import check_clones, check_identity, check_locks, check_pins
-from kmq_storage.integrity.unneeded import check_unneeded
 from kmq_storage.log.checkpoints.checkpoint import checkpoints, read_refs
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from kmq_storage.groups import describe_in, members_in
+from kmq_storage.groups.administration import describe_in, members_in
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import GroupInfo, TopicSettings, to_microseconds
-from kmq_storage.queues import info_of
+from kmq_storage.queues.administration import info_of
 
 Row = Sequence[Any]
 

@@ -18,7 +18,7 @@ import kmq_spark as kmq
 from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.errors import FormatVersionError, OffsetOutOfRangeError
 from kmq_storage import limits
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.log.reading.run_index import RunIndex
 from kmq_storage.log.state.topic_settings import settings_of

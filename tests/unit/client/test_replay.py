@@ -18,7 +18,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client import finding, replaying
-from kmq_storage.groups import committed_offsets
+from kmq_storage.groups.administration import committed_offsets
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 CONTENTS = ["key", "value", "headers", "properties", "timestamp"]

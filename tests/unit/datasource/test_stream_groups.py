@@ -10,9 +10,9 @@ import pytest
 from kmq_spark.datasource.executor import announcement
 from kmq_spark.datasource.executor.announcement import announced
 from kmq_spark.datasource.groups.committed import QueryMember
-from kmq_storage import exclusive
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry
+from kmq_storage.groups import exclusive
 from kmq_storage.log.binding.binding import Unit
 from tests.spark.shop import Shop
 from tests.unit.datasource.engine import ALL, Crash, Stream, batch_reader

@@ -25,9 +25,9 @@ from kmq_spark.datasource.columns.typed_schema import spark_arrow_schema
 from kmq_spark.datasource.executor import segment_rows
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.tables import plan
-from kmq_storage import groups
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import SEGMENT, Row
+from kmq_storage.groups import administration
 from kmq_storage.log.checkpoints.checkpoint import write_checkpoint
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.index.offset_index import Gap
@@ -146,7 +146,7 @@ def test_members_are_told_without_a_count_of_what_their_groups_have_not_read(
         consumer.consume(4, timeout=5.0)
         consumer.commit()
         for count in ("_size_from", "_age_of"):  # one of each for each partition of each group
-            monkeypatch.delattr(groups, count)
+            monkeypatch.delattr(administration, count)
         assert [row["name"] for row in _read(shop, "members")] == ["me"]
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kmq_storage.assignors import (
+from kmq_storage.groups.assignors import (
     ASSIGNORS,
     Assignment,
     assign_range,

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage import membership, paths
-from kmq_storage.exclusive import ExclusiveMembership
+from kmq_storage import paths
+from kmq_storage.groups import membership
+from kmq_storage.groups.exclusive import ExclusiveMembership
 
 
 @pytest.mark.parametrize("call", ["set", "delete", "copy", "join"])

@@ -7,7 +7,7 @@ that all look after all.
 from __future__ import annotations
 
 from kmq_storage.format.group_entries import GroupPlan, PlannedMember
-from kmq_storage.liveness import Liveness
+from kmq_storage.groups.liveness import Liveness
 
 STEP, TIMEOUT = 1.0, 10.0
 

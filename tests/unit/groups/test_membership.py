@@ -12,7 +12,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.group_entries import Interest
-from kmq_storage.membership import MemberSettings, SharedMembership
+from kmq_storage.groups.membership import MemberSettings, SharedMembership
 from tests.support.members import without_watch
 
 

@@ -371,7 +371,7 @@ def test_a_member_leaves_no_lock_behind(tmp_path: Any):
 
 
 def test_a_query_and_consumers_keep_out_of_each_others_group(shop: kmq.Store):
-    from kmq_storage.exclusive import ExclusiveMembership
+    from kmq_storage.groups.exclusive import ExclusiveMembership
 
     alone = ExclusiveMembership(shop.log, "g", "query", told="a query")
     with pytest.raises(kmq.IllegalStateError, match="already, which reads it alone"):

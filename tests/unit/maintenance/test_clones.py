@@ -13,7 +13,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_storage import limits, paths
-from kmq_storage.cloning import make_clone
+from kmq_storage.cloning.clone import make_clone
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.clones import clone_records
 from kmq_storage.maintenance.collect import collect

@@ -20,7 +20,7 @@ import kmq_spark as kmq
 from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.client.store import Store
 from kmq_storage import limits
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.format import queue_directory
 from kmq_storage.log.reading import reader
 from kmq_storage.log.reading.scan import Slice

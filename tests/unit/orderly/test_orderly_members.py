@@ -233,7 +233,7 @@ def test_starting_again_is_no_error_and_a_closed_one_does_not_start(shop: Shop):
 
 
 def test_while_a_query_reads_the_group_alone_it_does_not_start_and_leaves_nothing(shop: Shop):
-    from kmq_storage.exclusive import ExclusiveMembership
+    from kmq_storage.groups.exclusive import ExclusiveMembership
 
     query = ExclusiveMembership(shop.store.log, "g", "query", told="a query")
     consumer = shop.orderly(Listener())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage import deliveries
 from kmq_storage.format.queue_entries import AcquireEntry
+from kmq_storage.queues import deliveries
 
 
 def _interrupted(*_: object) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage import looking
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.queues.queue import Queue as QueueState
 from kmq_storage.log.state.queues.source import Source
+from kmq_storage.queues import looking
 from tests.support.clock import Clock
 
 _AHEAD = 10

@@ -9,12 +9,12 @@ from __future__ import annotations
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage import looking
 from kmq_storage.errors import ConflictError
 from kmq_storage.format.queue_entries import RECALL, AnswerEntry, LookEntry, Run
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.index.offset_index import Gap
-from kmq_storage.lost_records import finish_free
+from kmq_storage.queues import looking
+from kmq_storage.queues.lost_records import finish_free
 from tests.support.clock import Clock
 
 

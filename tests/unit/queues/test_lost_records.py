@@ -120,7 +120,7 @@ def test_what_is_cut_out_is_told_once_though_some_was_delayed_or_given_back(
 def test_who_looked_at_a_part_of_what_is_cut_out_then_is_told_once(
     store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("kmq_storage.looking._ROWS", 4)
+    monkeypatch.setattr("kmq_storage.queues.looking._ROWS", 4)
     queue = _queue(store, order="key")
     queue.receive()
     _cut_out(store, LOST)

@@ -13,11 +13,11 @@ import kmq_spark as kmq
 from kmq_spark.client.queues import ahead as queue_ahead
 from kmq_spark.client.queues import queue
 from kmq_spark.client.queues.ahead import OpenSlip
-from kmq_storage import slips
 from kmq_storage.format.slip_words import PLACES, Notes, SlipWords
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.objects.local import LocalDisk
-from kmq_storage.slips import OwnPage, SlipPage, boot_of
+from kmq_storage.queues import slips
+from kmq_storage.queues.slips import OwnPage, SlipPage, boot_of
 from tests.damage import test_slips as test_damaged
 from tests.data.make_golden_sealed_slips import make
 from tests.support.clock import Clock

@@ -16,7 +16,7 @@ from kmq_storage.format.queue_entries import Run
 from kmq_storage.format.slip_words import GROUPS, PLACES, ROUNDS, WORDS, Notes, SlipWords
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.queue import Slip
-from kmq_storage.slips import OwnPage, SlipPage
+from kmq_storage.queues.slips import OwnPage, SlipPage
 from tests.support.storage import open_folder
 
 FIRST, SECOND = SlipWords(bytes(range(16))), SlipWords(bytes(range(16, 32)))

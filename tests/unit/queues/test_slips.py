@@ -15,7 +15,7 @@ import kmq_spark as kmq
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.queues import ahead, queue
 from kmq_storage import paths
-from kmq_storage.slips import OwnPage, SlipPage
+from kmq_storage.queues.slips import OwnPage, SlipPage
 from tests.support.clock import Clock
 from tests.support.interruption import Interruption
 from tests.support.processes import exit_codes, start_python

@@ -17,7 +17,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_storage import paths
-from kmq_storage.cloning import make_clone
+from kmq_storage.cloning.clone import make_clone
 from kmq_storage.log.checkpoints.checkpoint import checkpoints
 from tests.support.dying_bucket import ROWS, DyingBucket, clone_to, fill, open_bucket
 from tests.support.dying_disk import Died, DyingDisk

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage import copied_history, copying
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying import history, topics
+from kmq_storage.copying.topics import copy_topics
 
 _ANOTHER = "the source was restored, or is another branch"
 
@@ -70,7 +70,7 @@ def test_a_last_record_that_is_not_answered_for_is_not_taken_for_the_same(
     with kmq.open(tmp_path / "branch", maintenance=False) as branch:
         _send(branch, b"C", b"D")
         with monkeypatch.context() as down:
-            down.setattr(copied_history, "scan", silent)
+            down.setattr(history, "scan", silent)
             with pytest.raises(kmq.UnavailableError):
                 copy_topics(branch.log, target.log)
     assert _values(target) == [b"a", b"b", b"c"]
@@ -190,7 +190,7 @@ def test_a_copy_of_trimmed_queues_that_stopped_before_its_first_run_has_none_yet
         raise OSError("the disk went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(copying, "write_segment", dies)
+        patch.setattr(topics, "write_segment", dies)
         with pytest.raises(OSError, match="went away"):
             copy_topics(source.log, target.log, ["in"])
     theirs = target.keyed_queues("in")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage import copying_deletions, limits
-from kmq_storage.copying import copy_topics
+from kmq_storage import limits
+from kmq_storage.copying import deletions
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding.binding import Unit
 
@@ -124,7 +125,7 @@ def test_maintenance_of_the_target_that_is_faster_stops_no_deletion(
         copy_topics(source.log, target.log)
     _send(source, "a", None)
     _a_day_later(source, monkeypatch)
-    look, compacts = copying_deletions.newest_of_each_key, [target.compact]
+    look, compacts = deletions.newest_of_each_key, [target.compact]
 
     def looked_slowly(*arguments: Any, **options: Any) -> Any:
         survivors = look(*arguments, **options)
@@ -132,7 +133,7 @@ def test_maintenance_of_the_target_that_is_faster_stops_no_deletion(
             assert compacts.pop()("newest").dropped
         return survivors
 
-    monkeypatch.setattr(copying_deletions, "newest_of_each_key", looked_slowly)
+    monkeypatch.setattr(deletions, "newest_of_each_key", looked_slowly)
     copy_topics(source.log, target.log)
     assert _newest(target) == _newest(source) == dict.fromkeys([b"b", b"c"], b"1")
 

@@ -9,7 +9,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import limits
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 
 
 @pytest.fixture

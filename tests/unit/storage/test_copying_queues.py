@@ -10,7 +10,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.queues import ahead as queue_ahead
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError
 from kmq_storage.log.disk.local_log import LocalLog

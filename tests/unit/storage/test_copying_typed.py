@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 
 SCHEMA = pa.schema([pa.field("a", pa.int32(), nullable=False)])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.copying import copy_topics
+from kmq_storage.copying.topics import copy_topics
 from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.log.files.hint import Hint

@@ -1,0 +1,191 @@
+"""Administration of consumer groups: their offsets, their live members, and their lag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from kmq_storage.errors import CorruptionError, IllegalStateError, NotFoundError
+from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
+from kmq_storage.groups.exclusive import has_exclusive_member
+from kmq_storage.groups.membership import discard_locks, let_die, live_members
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state.group_state import Group
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic, out_of_range
+from kmq_storage.model import GroupInfo, MemberInfo, to_datetime
+from kmq_storage.names import check_name
+
+Offsets = Mapping[str, Mapping[int, int]]
+_Fact = TypeVar("_Fact")
+
+#: The most members that an error names.
+_TOLD = 3
+
+
+def offset_entries(
+    state: StoreState, group: str, offsets: Offsets, *, generation: int = -1
+) -> tuple[GroupOffsetsEntry, ...]:
+    """The entries that commit these offsets; NotFoundError for an unknown topic or partition."""
+    entries = []
+    for name, by_partition in offsets.items():
+        topic = state.topic(name)
+        for number in by_partition:
+            topic.partition(number)
+        pairs = tuple(sorted(by_partition.items()))
+        entries.append(GroupOffsetsEntry(group, generation, topic.id, pairs))
+    return tuple(entry for entry in entries if entry.offsets)
+
+
+def has_live_member(log: CommitLog, group: str) -> bool:
+    """Whether the group has a live member."""
+    known = log.refresh().group(group)
+    return has_exclusive_member(log, group) or bool(live_members(log, known))
+
+
+def check_idle(log: CommitLog, group: str) -> None:
+    """IllegalStateError while the group has a live member."""
+    let_die(log, group)
+    if has_live_member(log, group):
+        state = log.state
+        members = members_in(state, log, group) if group in state.groups else ()
+        told = "; ".join(f"{each.name} of {each.client}" for each in members[:_TOLD])
+        raise IllegalStateError(
+            f"group {group} has a live member{told and f' ({told})'}; close it before changing the "
+            "group",
+            group=group,
+        )
+
+
+def set_group_offsets(log: CommitLog, group: str, offsets: Offsets) -> None:
+    """Set a group's offsets; a new group is created.
+
+    IllegalStateError while it has a live member, OffsetOutOfRangeError for an offset outside of its
+    partition.
+    """
+    check_name("group", group)
+    check_idle(log, group)
+    entries = offset_entries(log.refresh(), group, offsets)
+    if entries:
+        log.commit([Unit(entries)])
+
+
+def copy_group(log: CommitLog, source: str, target: str) -> None:
+    """Set a group's offsets to those of another group."""
+    state = log.refresh()
+    _known(state, source)
+    set_group_offsets(log, target, committed_offsets(state, source))
+
+
+def delete_group(log: CommitLog, group: str) -> None:
+    """Delete a group and its offsets."""
+    check_idle(log, group)
+    known = log.state.group(group)
+    log.commit([Unit((GroupEntry(group, 0, "", "", {}),))])
+    discard_locks(log, known.plan.members.values())
+
+
+def _known(state: StoreState, group: str) -> Group:
+    found = state.groups.get(group)
+    if found is None and state.broken is not None:
+        raise CorruptionError(
+            f"Group[{group}] is not known, but the log can't be read after commit {state.lsn} in "
+            f"{state.broken.file} ({state.broken.reason}), though more was acknowledged",
+            file=state.broken.file,
+            group=group,
+        )
+    if found is None:
+        raise NotFoundError(f"Group[{group}] doesn't exist.", group=group)
+    return found
+
+
+def committed_offsets(state: StoreState, group: str) -> dict[str, dict[int, int]]:
+    """The offsets that a group committed, by topic name and partition."""
+    found = {}
+    for topic_id, offsets in state.group_offsets(group).items():
+        topic = state.topic_by_id(topic_id)
+        if topic is not None:
+            found[topic.name] = dict(sorted(offsets.items()))
+    return found
+
+
+def describe_group(log: CommitLog, name: str) -> GroupInfo:
+    """The current facts of a group; NotFoundError when no member ever joined or committed."""
+    return describe_in(log.refresh(), log, name)
+
+
+def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
+    """The facts of a group in a state of this log."""
+    group = _known(state, name)
+    committed = committed_offsets(state, name)
+    topics = {topic: state.topic(topic) for topic in committed}
+    positions = {
+        name: {
+            n: part.readable_from(committed[name].get(n, part.first))
+            for n, part in enumerate(topic.parts)
+        }
+        for name, topic in topics.items()
+    }
+    now = log.environment.now_us()
+
+    def each(fact: Callable[[Topic, int, int], _Fact]) -> dict[str, dict[int, _Fact]]:
+        return {
+            name: {n: fact(topic, n, at) for n, at in positions[name].items()}
+            for name, topic in topics.items()
+        }
+
+    return GroupInfo(
+        name=name,
+        generation=group.generation,
+        members=members_in(state, log, name),
+        committed=committed,
+        end=each(lambda topic, n, _: topic.partition(n).end),
+        lag=each(lambda topic, n, at: topic.partition(n).lag(at)),
+        lag_bytes=each(_size_from),
+        lag_seconds=each(lambda topic, n, at: _age_of(topic, n, at, now)),
+    )
+
+
+def members_in(state: StoreState, log: CommitLog, name: str) -> list[MemberInfo]:
+    """The live members of a group in a state of this log."""
+    group = state.groups[name]
+    if has_exclusive_member(log, name) and not group.plan.members:
+        joined = to_datetime(group.joined)
+        return [MemberInfo(group.member, group.client, group.assignment, joined, group.generation)]
+    return [
+        MemberInfo(
+            each.name, each.client, _owned(state, group, epoch), to_datetime(each.joined), epoch
+        )
+        for epoch, each in live_members(log, group).items()
+    ]
+
+
+def _owned(state: StoreState, group: Group, epoch: int) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic_id, number in sorted(group.plan.owned_by(epoch)):
+        topic = state.topic_by_id(topic_id)
+        if topic is not None:
+            found.setdefault(topic.name, []).append(number)
+    return found
+
+
+def _size_from(topic: Topic, number: int, offset: int) -> int:
+    return topic.index(number).size_from(offset, topic.partition(number).end)
+
+
+def _age_of(topic: Topic, number: int, offset: int, now: int) -> float:
+    """The age in seconds of the first record that the group has not read, by its timestamp."""
+    part = topic.partition(number)
+    timestamp = topic.index(number).timestamp_of(offset) if offset < part.end else None
+    return 0.0 if timestamp is None else max(0.0, (now - timestamp) / 1e6)
+
+
+def check_offsets(state: StoreState, offsets: Offsets) -> None:
+    """OffsetOutOfRangeError unless every offset is within its partition."""
+    for name, by_partition in offsets.items():
+        topic = state.topic(name)
+        for number, offset in by_partition.items():
+            part = topic.partition(number)
+            if not part.first <= offset <= part.end:
+                raise out_of_range(name, number, offset, part)

@@ -1,0 +1,317 @@
+"""A member that shares a group: it joins, plans, releases partitions, watches others and leaves.
+
+`planning` and `liveness` decide, and this module commits their decisions. When another member
+has changed the group meanwhile, the decision is made again on the new state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kmq_storage import paths
+from kmq_storage.environment import Environment, this_process
+from kmq_storage.errors import (
+    ConflictError,
+    FencedError,
+    IllegalStateError,
+    NotFoundError,
+    OffsetOutOfRangeError,
+)
+from kmq_storage.format.entries import GroupOffsetsEntry
+from kmq_storage.format.group_entries import (
+    GroupPlan,
+    GroupPlanEntry,
+    GroupReleaseEntry,
+    Interest,
+    PlannedMember,
+)
+from kmq_storage.format.manifest import Key
+from kmq_storage.groups import planning
+from kmq_storage.groups.liveness import Liveness
+from kmq_storage.groups.planning import Topics
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk_errors import translated
+from kmq_storage.log.state.group_state import Group
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
+from kmq_storage.names import queue_of_log
+from kmq_storage.objects.files import Lock
+
+#: Seconds between two looks at the other members, where a look costs no request.
+_STEP = 0.25
+#: The number of looks within the timeout of a silent member, where a look costs requests.
+_LOOKS_PER_TIMEOUT = 3
+
+#: A Spark query ends for its user before its process does. This is how long (seconds) to wait for
+#: the process to die, and the step between two looks.
+_TO_DIE, _TO_DIE_STEP = 2.0, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSettings:
+    """The settings of a member."""
+
+    name: str
+    #: Whether the user chose the name; its partitions then wait `timeout` seconds for it to return.
+    static: bool
+    assignor: str
+    timeout: float
+
+
+class SharedMembership:
+    """One member's part in a group; the member's lock tells that it lives."""
+
+    def __init__(self, log: CommitLog, group: str, settings: MemberSettings) -> None:
+        self._log = log
+        self._group = group
+        self._settings = settings
+        self._client = this_process()
+        #: The generation in which the member joined; 0 before.
+        self.epoch = 0
+        self._id = ""
+        self._lock: Lock | None = None
+        short = settings.timeout / _LOOKS_PER_TIMEOUT
+        #: Seconds between two looks at the other members.
+        self.step = short if log.is_remote else min(_STEP, short)
+        self._liveness = Liveness(self.step)
+
+    @property
+    def environment(self) -> Environment:
+        """The environment, for time."""
+        return self._log.environment
+
+    def generation(self) -> int:
+        """The generation of the group at the last refresh."""
+        return self._log.state.group(self._group).generation
+
+    def is_in(self, plan: GroupPlan) -> bool:
+        """Whether a plan has this member."""
+        return self.epoch in plan.members and plan.members[self.epoch].id == self._id
+
+    def enter(self, interest: Interest) -> None:
+        """Join the group, or change the interest and give up all partitions.
+
+        IllegalStateError while the group has an exclusive member, and when members can't share it,
+        for example because their assignors differ.
+        """
+        self._plan(lambda group, topics: self._entered(group, topics, interest))
+        self.epoch = self._epoch_in(self._log.written_state().groups[self._group].plan)
+
+    def _epoch_in(self, plan: GroupPlan) -> int:
+        """Its epoch, known or not: a plan whose outcome was unknown may have it; 0 without one."""
+        return next((epoch for epoch, each in plan.members.items() if each.id == self._id), 0)
+
+    def _entered(self, group: Group, topics: Topics, interest: Interest) -> GroupPlan:
+        epoch = self._epoch_in(group.plan)
+        if epoch and not self.epoch and group.plan.members[epoch].interest == interest:
+            return group.plan  # it came in with a commit of which nobody knew
+        if epoch:
+            return planning.with_interest(group.plan, epoch, interest, topics)
+        self._check_shared(group)
+        self._check_not_replaced(group.plan)
+        self._take_lock()
+        plan = group.plan
+        beats = {epoch: self._beat_of(each) for epoch, each in plan.members.items()}
+        # Where nobody lives nobody needs to wait for those whose names are kept.
+        keep = any(beat is not None for beat in beats.values())
+        gone = [e for e, beat in beats.items() if beat is None]
+        gone = [e for e in gone if not (keep and plan.members[e].static)]
+        settings = self._settings
+        member = PlannedMember(
+            id=self._id,
+            name=settings.name,
+            static=settings.static,
+            client=self._client,
+            assignor=settings.assignor,
+            timeout=settings.timeout,
+            interest=interest,
+        )
+        others = planning.dropped(plan, gone)
+        return planning.with_member(others, group.generation + 1, member, topics)
+
+    def _check_shared(self, group: Group) -> None:
+        let_die(self._log, self._group)
+        lock = self._log.files.open_lock(paths.member_lock(self._group))
+        if lock.is_held():
+            raise IllegalStateError(
+                f"group {self._group} has a live member already, which reads it alone: "
+                f"{group.client} ({lock.holder()}); close it first, or use another group",
+                group=self._group,
+                holder=lock.holder(),
+            )
+
+    def _check_not_replaced(self, plan: GroupPlan) -> None:
+        """FencedError when a newer member has this static name, which must not be pushed out."""
+        name = self._settings.name
+        newer = next((m for m in plan.members.values() if m.static and m.name == name), None)
+        if self.epoch and self._settings.static and newer is not None:
+            raise FencedError(
+                f"member {name} of group {self._group} was opened again ({newer.client}); this "
+                "one is finished",
+                group=self._group,
+                name=name,
+            )
+
+    def _take_lock(self) -> None:
+        """Take a lock with a new name, as others delete the lock of a member that they removed."""
+        if self._lock is not None and not self.epoch:
+            return  # no other member knows this one yet
+        self._drop_lock()
+        self.epoch = 0
+        self._id = self._log.environment.new_uuid().hex
+        lock = open_member_lock(self._log, self._id, self._settings.timeout)
+        lock.try_acquire()
+        self._lock = lock
+
+    def _drop_lock(self, *, keep: bool = False) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            if not keep:
+                with suppress(OSError):
+                    self._lock.discard()
+        self._lock = None
+
+    def _plan(self, make: Callable[[Group, Topics], GroupPlan | None]) -> None:
+        """Commit the plan that `make` returns, unless it is None or changes nothing.
+
+        When another member was faster, `make` is called again with the new state.
+        """
+        while True:
+            state = self._log.written_state()
+            group = state.group(self._group)
+            before = group.plan
+            with translated(self._log.files.url):
+                plan = make(group, topics_of(state))
+            if plan is None or plan == before:
+                return
+            entry = GroupPlanEntry(self._group, group.generation + 1, plan)
+            try:
+                self._log.commit([Unit((entry,))])
+            except ConflictError:
+                continue
+            kept = {each.id for each in plan.members.values()}
+            discard_locks(self._log, (m for m in before.members.values() if m.id not in kept))
+            return
+
+    def renew(self) -> None:
+        """Plan again if topics or partitions were added or deleted."""
+
+        def renewed(group: Group, topics: Topics) -> GroupPlan | None:
+            done = not self.is_in(group.plan) or planning.is_complete(group.plan, topics)
+            return None if done else planning.renewed(group.plan, topics)
+
+        self._plan(renewed)
+
+    def release(self, keys: Iterable[Key], offsets: Iterable[GroupOffsetsEntry]) -> None:
+        """Release partitions to the members that wait for them, and commit offsets with it.
+
+        Nothing happens when there is a new plan meanwhile, which the next look will show.
+        """
+        entry = GroupReleaseEntry(self._group, self.epoch, tuple(sorted(keys)))
+        with suppress(ConflictError, FencedError, NotFoundError, OffsetOutOfRangeError):
+            self._log.commit([Unit((*offsets, entry))])
+
+    def beat(self) -> None:
+        """Give a sign of life."""
+        lock = self._lock  # another thread may leave meanwhile
+        if lock is not None:
+            lock.beat()
+
+    def look_around(self) -> None:
+        """Remove dead members from the plan."""
+        group = self._log.refresh().group(self._group)
+        if not self.is_in(group.plan):
+            return
+        now = self._log.environment.monotonic()
+        with translated(self._log.files.url):
+            dead = self._liveness.dead(group.plan, self.epoch, self._beat_of, now)
+        if dead:
+            self._plan_away(dead)
+
+    def _plan_away(self, dead: set[int]) -> None:
+        def without_them(group: Group, topics: Topics) -> GroupPlan | None:
+            found = dead & set(group.plan.members)
+            return planning.without(group.plan, found, topics) if found else None
+
+        self._plan(without_them)
+
+    def step_back(self) -> None:
+        """Leave the plan at once, unless no other member lives to take over."""
+        group = self._log.refresh().group(self._group)
+        if not self.is_in(group.plan):
+            return
+        others = [each for epoch, each in group.plan.members.items() if epoch != self.epoch]
+        with translated(self._log.files.url):
+            awaited = any(self._beat_of(each) is not None for each in others)
+        if awaited:
+            self._plan_away({self.epoch})
+
+    def leave(self) -> None:
+        """Leave the group; a static name keeps its partitions until its timeout.
+
+        A second call does nothing, unless the first was interrupted.
+        """
+        if self._lock is None:
+            return
+        try:
+            if self.epoch and not self._settings.static:
+                self.step_back()
+        finally:
+            self._drop_lock(keep=self._settings.static)
+
+    def _beat_of(self, member: PlannedMember) -> int | None:
+        return open_member_lock(self._log, member.id, member.timeout).last_beat()
+
+
+def topics_of(state: StoreState) -> Topics:
+    """All topics that a group can share."""
+    return _as_planned(state.user_topics())
+
+
+def topics_wanted(state: StoreState, plan: GroupPlan) -> Topics:
+    """The topics that a plan's members may want; quick unless a member has a pattern."""
+    interests = [each.interest for each in plan.members.values()]
+    if any(each.pattern is not None for each in interests):
+        return topics_of(state)
+    names = {name for each in interests for name in (*each.topics, *(each.chosen or ()))}
+    known = (state.find_topic(name) for name in names if queue_of_log(name) is None)
+    return _as_planned(topic for topic in known if topic is not None)
+
+
+def _as_planned(topics: Iterable[Topic]) -> Topics:
+    return {topic.name: (topic.id, topic.partitions) for topic in topics}
+
+
+def open_member_lock(log: CommitLog, member_id: str, timeout: float) -> Lock:
+    """The lock of a member that shares a group."""
+    return log.files.open_lock(paths.shared_member_lock(member_id), seconds=timeout)
+
+
+def discard_locks(log: CommitLog, members: Iterable[PlannedMember]) -> None:
+    """Delete the locks of former members."""
+    for each in members:
+        with suppress(OSError):  # a leftover empty file does no harm
+            open_member_lock(log, each.id, each.timeout).discard()
+
+
+def let_die(log: CommitLog, group: str) -> None:
+    """Wait until the group has no exclusive member, at most as long as an ended query may take."""
+    clock = log.environment
+    end = clock.monotonic() + _TO_DIE
+    with translated(log.files.url):
+        lock = log.files.open_lock(paths.member_lock(group))
+        while lock.is_held() and clock.monotonic() < end:
+            clock.sleep(_TO_DIE_STEP)
+
+
+def live_members(log: CommitLog, group: Group) -> dict[int, PlannedMember]:
+    """The live members that share a group, by epoch."""
+    with translated(log.files.url):
+        return {
+            epoch: each
+            for epoch, each in group.plan.members.items()
+            if open_member_lock(log, each.id, each.timeout).is_held()
+        }

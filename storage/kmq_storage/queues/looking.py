@@ -1,0 +1,151 @@
+"""Looking at records before a queue delivers them: which ones a filter lets in, and their keys.
+
+A receiver looks at as many records as it needs, and commits the result. The result depends only on
+the records, so it does not matter which receiver looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage.arrays import Numbers
+from kmq_storage.errors import ConflictError
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.murmur2 import murmur2
+from kmq_storage.format.plain_columns import flags_of, scalar
+from kmq_storage.format.queue_entries import LookEntry
+from kmq_storage.format.records import column_of, keys_of
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.scan import Slice, scan
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.queues import spans_of
+from kmq_storage.log.state.queues.runs import runs_of
+from kmq_storage.queues.filters import accepted
+from kmq_storage.queues.lost_records import finish_free, gaps_of, loss_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+#: The most records of one look.
+_ROWS = 32_768
+#: No receiver looks further while this many records wait for others with the same key.
+_AHEAD = 100_000
+_COLUMNS = frozenset({"key", "_key", "properties", "_properties"})
+
+
+def look_ahead(log: CommitLog, reader: ChunkReader, queue: Queue, most: int) -> None:
+    """Look at records until `most` are deliverable, or too many wait, or there are no more."""
+    lacking = 0  # a lower bound; counting goes through all partitions
+    for key, (_, end) in spans_of(log.state, queue).items():
+        while queue.looks(key) and queue.looked_up_to(key) < end:
+            lacking = lacking if lacking > 0 else _lacking(log, queue, most)
+            if lacking <= 0:
+                return
+            entered = _look(log, reader, queue, key)
+            if entered is None:
+                break
+            lacking -= entered
+            queue = log.state.queues.by_id(queue.id) or queue  # a checkpoint may have been read
+
+
+def _lacking(log: CommitLog, queue: Queue, most: int) -> int:
+    """How many deliverable records are missing; 0 while very many due records wait for others.
+
+    Locked and delayed records do not count as waiting.
+    """
+    spans, now = spans_of(log.state, queue), log.now_us()
+    lacking = most - sum(run.rows for run in queue.take(spans, most, now))
+    return lacking if lacking > 0 and queue.looked_and_due(now) < _AHEAD else 0
+
+
+def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | None:
+    """Look at a partition's next records; returns how many enter, or None if there are none."""
+    unbound = queue.unbound.get(key[0], 0)  # read first: a later unbind makes the look conflict
+    start, end = spans_of(log.state, queue).get(key, (0, 0))
+    begin = max(queue.looked_up_to(key), start)
+    _, following = queue.filter_at(key, begin)
+    until = min(end, begin + _ROWS, end if following is None else following)
+    if begin >= until:
+        return None
+    lost = gaps_of(log, key, begin, until)
+    if lost and lost[0].start <= begin:  # a gap is passed with one look, however long it is
+        until = min(end, lost[0].end)
+    elif lost:
+        until = lost[0].start
+    offsets, keys = _entering(log, reader, queue, key, (begin, until))
+    runs = runs_of(key, offsets, np.zeros(len(offsets), np.int64))
+    entered = tuple((run.first, run.rows) for run in runs)
+    order = tuple(keys.tolist()) if queue.settings.order == "key" else ()
+    entry = LookEntry(queue.id, *key, begin, until, entered, order, unbound)
+    try:
+        log.commit([Unit((entry,))], durable=False)
+    except ConflictError:  # another receiver looked
+        lost = []
+    log.refresh()
+    if lost and until > lost[0].start:
+        finish_free(log, queue, key, lost[0])  # records that were looked at before they were lost
+        raise loss_of(log, queue, [(key, lost[0])])
+    return len(offsets)
+
+
+def entering_later(log: CommitLog, reader: ChunkReader, queue: Queue) -> Mapping[Key, Numbers]:
+    """For partitions with a filter, the records that it lets in and that were not looked at yet."""
+    found = {}
+    for key, (start, end) in spans_of(log.state, queue).items():
+        begin = max(queue.looked_up_to(key), start)
+        pieces = [np.zeros(0, np.int64)]
+        while queue.has_filter(key) and begin < end:
+            _, following = queue.filter_at(key, begin)
+            until = end if following is None else min(end, following)
+            pieces.append(_entering(log, reader, queue, key, (begin, until))[0])
+            begin = until
+        if queue.has_filter(key):
+            found[key] = queue.without_rows(key, np.concatenate(pieces))
+    return found
+
+
+def _entering(
+    log: CommitLog, reader: ChunkReader, queue: Queue, key: Key, span: tuple[int, int]
+) -> tuple[Numbers, npt.NDArray[np.uint64]]:
+    """The records of a span with one filter that enter the queue, and their ordering keys."""
+    topic = log.state.topic_by_id(key[0])
+    offsets, order = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+    if topic is None:
+        return offsets[0], order[0]
+    expression, _ = queue.filter_at(key, span[0])
+    layout = topic.layout(_COLUMNS)
+    first = min(max(span[0], topic.partition(key[1]).first), span[1])
+    for piece in topic.index(key[1]).outside_gaps(first, span[1]):
+        for part in scan(log, reader, topic, key[1], piece, batch_rows=_ROWS, layout=layout):
+            let_in = _let_in(expression, part)
+            offsets.append(part.offsets()[let_in])
+            if queue.settings.order == "key":
+                order.append(order_of(keys_of(part.batch), part.rows)[let_in])
+    return np.concatenate(offsets), np.concatenate(order)
+
+
+def _let_in(expression: str | None, part: Slice) -> Any:
+    if expression is None:
+        return np.ones(part.rows, np.bool_)
+    properties = column_of(part.batch, "properties")
+    return flags_of(accepted(expression, properties, part.rows))
+
+
+def order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
+    """What each record goes by: the hash of its key, 0 without one.
+
+    Two keys of one hash wait for each other, which costs time but breaks no order.
+    """
+    if keys is None or keys.null_count == rows:
+        return np.zeros(rows, np.uint64)
+    all_keys = keys.fill_null(scalar(b"")) if keys.null_count else keys
+    hashes = murmur2(all_keys).astype(np.uint64) + np.uint64(1)
+    if keys.null_count:
+        hashes[flags_of(keys.is_null())] = 0
+    return hashes
