@@ -179,8 +179,6 @@ class Handle(Generic[R]):
         return sorted({*super().__dir__(), *(name for name in twins if hasattr(self, name))})
 
     def __getattr__(self, name: str) -> Any:
-        if name == "after_fork_in_child":  # called by the handle itself
-            raise AttributeError(name)
         found = getattr(self._handle, name)
         return wraps(found)(partial(self._run, found)) if callable(found) else found  # for `help`
 

@@ -50,10 +50,10 @@ class Producer(StoreUser):
         self._log = self._store.log
         self._is_remote = self._log.is_remote
         self._ending.callback(self._settle)
-        self.after_fork_in_child()
-        reopen_in_child(self)
+        self._after_fork()
+        reopen_in_child(self._after_fork)
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Forget pending messages in the child: the parent sends them."""
         #: Outcome and index of each send in turn: fewer objects to collect than futures.
         self._sent: deque[Any] = deque()

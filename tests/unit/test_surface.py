@@ -292,8 +292,7 @@ def test_kmq_storage_offers_modules_only():
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_of_the_handles(name: str):
     public = [item for item in dir(getattr(kmq_spark, name)) if not item.startswith("_")]
-    # Called by the runtime in a forked child, not by users.
-    assert [item for item in public if item != "after_fork_in_child"] == METHODS[name]
+    assert public == METHODS[name]
 
 
 @pytest.mark.parametrize("name", VALUES)

@@ -83,12 +83,12 @@ class Consumer(OneThread):
         self._watch: MemberWatch | None = None
         if member is not None:
             self._watch = MemberWatch(self._taking, member.place, settings.max_poll_interval)
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
     def __repr__(self) -> str:
         return f"Consumer({None if self._member is None else self._member.group!r})"
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """A member of a group stays the parent's; a consumer without group goes on by itself."""
         self._busy, self._inside = threading.Lock(), 0
         if self._member is not None:

@@ -58,10 +58,10 @@ class SharedReader:
         single_partition(log.refresh(), topic)
         self._log = log
         self._topic = topic
-        self.after_fork_in_child()
-        reopen_in_child(self)
+        self._after_fork()
+        reopen_in_child(self._after_fork)
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Make new locks: threads of the parent may have held the old ones."""
         self._reader = ChunkReader(self._log.files)
         #: Held while a thread reads.

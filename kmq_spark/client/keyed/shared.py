@@ -38,9 +38,9 @@ class SharedQueues:
         self._new_producer = producer
         self._receivers: dict[str, GroupReceiver] = {}
         self._making = threading.Lock()
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Make a new lock: another thread of the parent may have held the old one."""
         self._making = threading.Lock()
 

@@ -73,9 +73,9 @@ class Queue(Resource):
         self._reader = ChunkReader(log.files)
         self._reading = threading.Lock()
         self._closed = False
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Read anew in the child; what the parent received stays the parent's."""
         self._reading = threading.Lock()
         self._reader = ChunkReader(self._log.files)

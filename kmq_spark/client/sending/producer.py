@@ -82,7 +82,7 @@ class Producer(Resource, Transactional):
         self._router = Router(settings.partitioner)
         self._transaction = None
         self._open(settings.name)
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
         at_end(self.close)
 
     def _open(self, name: str | None) -> None:
@@ -107,7 +107,7 @@ class Producer(Resource, Transactional):
     def __repr__(self) -> str:
         return f"Producer({self._log.files.url!r})"
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Start empty in the child: pending records and a transactional id stay the parent's."""
         if self._closed:
             return

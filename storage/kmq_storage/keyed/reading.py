@@ -47,7 +47,7 @@ class QueueReader:
         self._log = log
         self._name = name
         self._start()
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
     def _start(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class QueueReader:
         self._topic_id = b""
         self._state: StoreState | None = None
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Begin anew, since another thread of the parent may have been reading."""
         self._start()
 

@@ -31,7 +31,7 @@ class BackgroundMaintenance:
         self._stopped = Flag()
         self._thread: threading.Thread | None = None
         self._seen = 0
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
     def start(self) -> None:
         """Start the thread, unless it runs already."""
@@ -39,7 +39,7 @@ class BackgroundMaintenance:
             self._thread = threading.Thread(target=self._run, name="kmq-maintenance", daemon=True)
             self._thread.start()
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Forget the parent's thread; the child's next producer starts its own."""
         self._thread = None
 

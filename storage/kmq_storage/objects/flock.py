@@ -26,7 +26,7 @@ class FileLock:
         self._read_only = read_only
         self._owner = Owner()
         self._fd = -1
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
     def try_acquire(self) -> bool:
         """See `Lock.try_acquire`."""
@@ -107,7 +107,7 @@ class FileLock:
                     return f"process {fields[4]}"
         return "another process"
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Drop the parent's descriptor: a lock taken through it would be shared with the parent."""
         self._owner = Owner()
         self._close()

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import os
-import weakref
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Protocol
+from weakref import WeakMethod
 
-
-class Reopens(Protocol):
-    """Something that shares files or locks with its parent after a fork."""
-
-    def after_fork_in_child(self) -> None:
-        """Replace everything that must not be shared with the parent."""
-
-
-_KNOWN: weakref.WeakSet[Reopens] = weakref.WeakSet()
+_known: set[WeakMethod[Callable[[], None]]] = set()
 #: The number of forks between this process and the one that was started.
 _generation = 0
 
@@ -25,17 +17,21 @@ def generation() -> int:
     return _generation
 
 
-def reopen_in_child(resource: Reopens) -> None:
-    """Reopen the resource in every child that this process forks."""
-    _KNOWN.add(resource)
+def reopen_in_child(reopen: Callable[[], None]) -> None:
+    """Call a method in every child that this process forks, as long as its object lives.
+
+    It replaces everything that must not be shared with the parent.
+    """
+    _known.add(WeakMethod(reopen, _known.discard))
 
 
 def _after_fork_in_child() -> None:
     global _generation  # noqa: PLW0603 - it is the process's
     _generation += 1
     with ExitStack() as reopening:  # one that can't, its store being gone, keeps back no other
-        for resource in list(_KNOWN):
-            reopening.callback(resource.after_fork_in_child)
+        for reopen in [each() for each in list(_known)]:
+            if reopen is not None:
+                reopening.callback(reopen)
 
 
 if hasattr(os, "register_at_fork"):

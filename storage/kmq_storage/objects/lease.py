@@ -62,7 +62,7 @@ class Lease:
         self._stop: Flag | None = None
         self._epoch = 0
         self._nonce = ""
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
     def try_acquire(self) -> bool:
         """Take the lease if it is free."""
@@ -148,7 +148,7 @@ class Lease:
             return "another process"
         return f"{last.name}; should it be dead, its lease ends {last.seconds:g} s after its death"
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Forget the lease in a child: only the parent holds it."""
         self._stop = None
 

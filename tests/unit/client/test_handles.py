@@ -86,7 +86,6 @@ def test_the_asyncio_twins_print_and_list_what_they_can_do(store_url: str):
                 ]
                 assert {"create_topic", "describe_group", "producer"} <= set(dir(store))
                 assert {"poll", "seek", "commit"} <= set(dir(consumer))
-                assert "after_fork_in_child" not in {*dir(producer), *dir(consumer)}
                 for handle in (store, producer, consumer):
                     with pytest.raises(kmq.IllegalStateError, match="can't be pickled"):
                         copy.copy(handle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
+from weakref import WeakMethod
 
 import pytest
 
@@ -16,7 +16,7 @@ class _Resource:
         self.is_gone = is_gone
         self.is_reopened = False
 
-    def after_fork_in_child(self) -> None:
+    def reopen(self) -> None:
         if self.is_gone:
             raise FileNotFoundError("the folder was removed")
         self.is_reopened = True
@@ -24,7 +24,7 @@ class _Resource:
 
 def test_a_resource_that_cannot_be_reopened_keeps_back_no_other(monkeypatch: pytest.MonkeyPatch):
     resources = [_Resource(is_gone=number % 2 == 0) for number in range(8)]
-    monkeypatch.setattr(fork, "_KNOWN", weakref.WeakSet(resources))
+    monkeypatch.setattr(fork, "_known", {WeakMethod(each.reopen) for each in resources})
     with pytest.raises(FileNotFoundError):
         fork._after_fork_in_child()
     assert [each.is_reopened for each in resources] == [not each.is_gone for each in resources]

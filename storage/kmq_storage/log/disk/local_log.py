@@ -61,7 +61,7 @@ class LocalLog:
         self.durable = durable
         self._open()
         self._visible = self._reader.state
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
     def _open(self) -> None:
         with translated(self.files.url):
@@ -85,7 +85,7 @@ class LocalLog:
         self._end = WrittenEnd(log, append_lock)
         self._reader = VisibleReplica(log, self._sync, durable=self.durable)
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Open descriptors, locks and replicas anew: the child must not share the parent's."""
         if not self._closed:
             self._open()

@@ -34,7 +34,7 @@ class Prover:
         self._coming: dict[Location, _Proof] = {}
         #: The threads end with the reader; a reader of little data starts none.
         self._threads: ThreadPoolExecutor | None = None
-        reopen_in_child(self)
+        reopen_in_child(self._after_fork)
 
     def takes(self, parts: Sequence[Part]) -> bool:
         """Whether these parts are large enough to verify them in another thread."""
@@ -72,7 +72,7 @@ class Prover:
             proof.message = None
         self._coming.clear()
 
-    def after_fork_in_child(self) -> None:
+    def _after_fork(self) -> None:
         """Forget the parent's threads."""
         self._coming.clear()
         self._threads = None
