@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from kmq_spark.client.records.beneath import beneath
 from kmq_storage.format.typed import stored_type
 
 #: Indices of so many bits have room for more values than one record can hold.
@@ -87,32 +88,29 @@ def _nested(column: Any, kind: Any) -> pa.Array:
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)
     if types.is_fixed_size_list(kind):
         return _fixed_lists(column, kind, mask)
-    offsets, (first, last) = _from_zero(column)
+    offsets, parts = _from_zero(column), beneath(column)
     if types.is_map(kind):
-        keys = declared(column.keys.slice(first, last - first), kind.key_type)
-        items = declared(column.items.slice(first, last - first), kind.item_type)
+        keys, items = map(declared, parts, (kind.key_type, kind.item_type))
         return pa.MapArray.from_arrays(offsets, keys, items, type=kind, mask=mask)
     lists = pa.LargeListArray if types.is_large_list(kind) else pa.ListArray
-    values = declared(column.values.slice(first, last - first), kind.value_type)
+    values = declared(parts[0], kind.value_type)
     return lists.from_arrays(offsets, values, type=kind, mask=mask)
 
 
-def _from_zero(column: Any) -> tuple[pa.Array, tuple[int, int]]:
-    """The offsets of lists or maps, counted from the first item of them, and which items."""
+def _from_zero(column: Any) -> pa.Array:
+    """The offsets of lists or maps, counted from the first item of them."""
     if not len(column):
-        return pa.array([0], column.offsets.type), (0, 0)
+        return pa.array([0], column.offsets.type)
     offsets = column.offsets.to_numpy()
-    first, last = int(offsets[0]), int(offsets[-1])
-    return pa.array(cast(Any, np.subtract(offsets, first))), (first, last)
+    return pa.array(cast(Any, np.subtract(offsets, offsets[0])))
 
 
 def _fixed_lists(column: Any, kind: Any, mask: pa.Array | None) -> pa.Array:
-    length, rows = kind.list_size, len(column)
+    length = kind.list_size
     if not length:
         return pa.array(column.to_pylist(), pa.list_(stored_type(kind.value_type), 0)).cast(kind)
     if mask is None or stored_type(column.type) == column.type:
-        whole = column.values.slice(column.offset * length, rows * length)
-        values = declared(whole, kind.value_type)
+        values = declared(beneath(column)[0], kind.value_type)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
     # Beneath a null anything may stand, also indices into a dictionary without values.
     none = np.repeat(mask.to_numpy(zero_copy_only=False), length)

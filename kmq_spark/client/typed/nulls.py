@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
+from kmq_spark.client.records.beneath import beneath
 from kmq_spark.errors import InvalidRequestError
 
 
@@ -46,12 +47,5 @@ def _parts(column: Any) -> list[tuple[pa.Field, pa.Array]]:
     kind = column.type
     if types.is_struct(kind):
         return list(zip(kind, column.flatten(), strict=True))
-    if types.is_fixed_size_list(kind):
-        length = kind.list_size
-        values = column.values.slice(column.offset * length, len(column) * length)
-        return [(kind.value_field, values)]
-    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
-    if types.is_map(kind):
-        items = column.items.slice(first, last - first)
-        return [(kind.item_field, items)]  # keys are never null
-    return [(kind.value_field, column.values.slice(first, last - first))]
+    field = kind.item_field if types.is_map(kind) else kind.value_field
+    return [(field, beneath(column)[-1])]  # keys are never null

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types
 
+from kmq_spark.client.records.beneath import beneath
 from kmq_storage.format.plain_columns import flags_of, numbers_of, value_lengths
 
 if TYPE_CHECKING:
@@ -61,14 +62,8 @@ def _valid(column: pa.Array) -> Sizes:
 
 def _lists(column: Any) -> Sizes:
     offsets = numbers_of(column.offsets)
-    first, last = int(offsets[0]), int(offsets[-1])
-    if types.is_map(column.type):
-        keys, items = column.keys, column.items
-        inside = value_sizes(keys.slice(first, last - first))
-        inside = inside + value_sizes(items.slice(first, last - first))
-    else:
-        inside = value_sizes(column.values.slice(first, last - first))
-    ends = np.concatenate([[0], np.cumsum(inside)])[offsets - first]
+    inside = np.sum([value_sizes(part) for part in beneath(column)], axis=0)
+    ends = np.concatenate([[0], np.cumsum(inside)])[offsets - offsets[0]]
     sizes: Sizes = np.diff(ends) * _valid(column)  # a null may stand before items all the same
     return sizes
 
@@ -77,6 +72,5 @@ def _fixed_lists(column: Any) -> Sizes:
     length, rows = column.type.list_size, len(column)
     if not length:
         return _none(column)
-    inside = value_sizes(column.values.slice(column.offset * length, rows * length))
-    sizes: Sizes = inside.reshape(rows, length).sum(axis=1) * _valid(column)
+    sizes: Sizes = value_sizes(*beneath(column)).reshape(rows, length).sum(axis=1) * _valid(column)
     return sizes

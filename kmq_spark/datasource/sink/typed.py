@@ -12,6 +12,7 @@ from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from kmq_spark.client.records.beneath import beneath
 from kmq_spark.client.records.fitting import is_rounded
 from kmq_spark.client.typed.arrow import ADDED, check_typed_columns, is_list
 from kmq_spark.client.typed.topics import TypedColumns
@@ -90,14 +91,8 @@ def _leaves(column: Any) -> Iterator[pa.Array]:
     if not types.is_nested(column.type):
         yield column
     elif len(column):
-        for part in column.flatten() if types.is_struct(column.type) else _items(column):
+        for part in column.flatten() if types.is_struct(column.type) else beneath(column):
             yield from _leaves(part)
-
-
-def _items(column: Any) -> list[pa.Array]:
-    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
-    parts = [column.keys, column.items] if types.is_map(column.type) else [column.values]
-    return [part.slice(first, last - first) for part in parts]
 
 
 def _changing(topic: str, field: pa.Field, why: str) -> InvalidRequestError:
