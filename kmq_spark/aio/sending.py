@@ -118,10 +118,12 @@ class Producer(Handle[producer.Producer]):
 class Sent(Generic[T]):
     """A send in a transaction: awaited after the commit, it gives the metadata."""
 
-    def __init__(self, future: Future[T]) -> None:
+    def __init__(self, future: Future[T], check_awaited: Callable[[], None]) -> None:
         self._future = future
+        self._check_awaited = check_awaited
 
     def __await__(self) -> Generator[Any, None, T]:
+        self._check_awaited()
         return asyncio.wrap_future(self._future).__await__()
 
 
@@ -131,22 +133,36 @@ class Transaction:
     def __init__(self, producer: Producer, twin: transaction.Transaction) -> None:
         self._run, self._submit = producer._run, producer._submit
         self._twin = twin
+        #: The task that began it, and that is to commit it.
+        self._owner: asyncio.Task[Any] | None = None
 
     async def send(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
         """Send a record in the transaction; await the result after the commit."""
-        return Sent(await self._run(self._twin.send, *arguments, **options))
+        return await self._sent(self._twin.send, *arguments, **options)
 
     async def send_batch(self, *arguments: Any, **options: Any) -> Sent[list[RecordMetadata]]:
         """Send records in the transaction."""
-        return Sent(await self._run(self._twin.send_batch, *arguments, **options))
+        return await self._sent(self._twin.send_batch, *arguments, **options)
 
     async def send_arrow(self, *arguments: Any, **options: Any) -> Sent[BatchMetadata]:
         """Send Arrow data in the transaction."""
-        return Sent(await self._run(self._twin.send_arrow, *arguments, **options))
+        return await self._sent(self._twin.send_arrow, *arguments, **options)
 
     async def send_to_queue(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
         """Send to a queue in the transaction."""
-        return Sent(await self._run(self._twin.send_to_queue, *arguments, **options))
+        return await self._sent(self._twin.send_to_queue, *arguments, **options)
+
+    async def _sent(
+        self, send: Callable[..., Future[T]], *arguments: Any, **options: Any
+    ) -> Sent[T]:
+        return Sent(await self._run(send, *arguments, **options), self._check_awaited)
+
+    def _check_awaited(self) -> None:
+        """IllegalStateError where the wait would never end, as in the twin's thread."""
+        if self._twin.is_open and asyncio.current_task() is self._owner:
+            raise IllegalStateError(
+                "this record is part of an open transaction: await it after the commit"
+            )
 
     async def ack(
         self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch
@@ -160,6 +176,7 @@ class Transaction:
         await run(self._twin.commit_offsets, twin_of(offsets))
 
     async def __aenter__(self) -> Self:
+        self._owner = asyncio.current_task()
         begun = self._submit(self._twin.__enter__)
         try:
             await to_its_end(begun)

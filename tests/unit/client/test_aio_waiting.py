@@ -174,3 +174,19 @@ def test_a_transaction_commits_offsets_of_a_consumer_that_waits(
         assert record.value == b"2"
 
     _run(store_url, work)
+
+
+def test_the_task_of_an_open_transaction_is_refused_a_wait_that_would_never_end(store_url: str):
+    async def work(store: aio.Store, consumer: aio.Consumer) -> None:
+        async with store.producer() as producer:
+            async with producer.transaction() as tx:
+                sent = [await tx.send("t", b"1"), await tx.send_batch("t", [b"2", b"3"])]
+                for each in sent:
+                    with pytest.raises(kmq.IllegalStateError, match="await it after the commit"):
+                        await each
+                elsewhere = asyncio.ensure_future(sent[0])  # another task may wait for the commit
+                await asyncio.sleep(0.01)
+            assert (await elsewhere).offset == (await sent[0]).offset == 0
+            assert [each.offset for each in await sent[1]] == [1, 2]
+
+    _run(store_url, work)
