@@ -112,8 +112,9 @@ class KmqProducer(Resource):
         return topic in self._transactions and self._transactions[topic].is_open
 
     def _begun(self, topic: str) -> Transaction:
-        self._producer(topic)
+        self._check_open()
         if topic not in self._transactions:
+            single_partition(self._store.log.refresh(), topic)
             raise IllegalStateError(f"no transaction of Topic[{topic}] is open: begin one first")
         return self._transactions[topic]
 

@@ -111,6 +111,22 @@ def test_another_thread_may_end_a_transaction(array: Kmq, producer: KmqProducer)
     assert bodies(array) == [1]
 
 
+def test_a_transaction_of_a_topic_that_was_deleted_can_be_aborted(
+    broker: KmqBroker, array: Kmq, producer: KmqProducer, store: kmq.Store
+):
+    for end in (producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction(TOPIC)
+        producer.send(TOPIC, KmqMessage(None, "lost"))
+        store.delete_topic(TOPIC)
+        if end == producer.commit_transaction:
+            with pytest.raises(kmq.TransactionAbortedError, match="exist"):
+                end(TOPIC)
+        producer.abort_transaction(TOPIC)
+        broker.create_topic(TOPIC)
+        with pytest.raises(kmq.IllegalStateError, match="begin one first"):
+            producer.send(TOPIC, KmqMessage(None, "of no transaction"))
+
+
 @pytest.mark.parametrize("call", ["commit_transaction", "abort_transaction"])
 def test_what_has_not_begun_does_not_end(broker: KmqBroker, producer: KmqProducer, call: str):
     in_transactions(broker).begin_transaction(TOPIC)  # another one's
