@@ -364,7 +364,10 @@ class Queue(Resource):
         return state_table(self._log, self._live())
 
     def recall(self, metadata: RecordMetadata) -> bool:
-        """Take back a record that was sent to this queue; False when a receiver had it already."""
+        """Take back a record that was sent to this queue; False when a receiver had it already.
+
+        Its `uniq` stays taken until the window of the queue ends.
+        """
         if not isinstance(metadata, RecordMetadata) or metadata.queue != self.name:
             raise InvalidRequestError(
                 f"recall takes the metadata of a record that was sent to queue {self.name}, "

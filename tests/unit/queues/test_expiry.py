@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,18 @@ def test_who_holds_records_ahead_hands_out_none_that_expired_meanwhile(
                 each.ack()
         assert taken == [*range(50), *range(50, 100, 2)]
         assert queue.stats() == kmq.QueueStats(0, 0, 0, delivered=75, acked=75, dead=0, expired=25)
+
+
+def test_the_uniq_of_a_record_that_was_recalled_stays_taken_until_the_window_ends(
+    store: kmq.Store, clock: Clock
+):
+    store.create_queue("q", uniq_window=60.0)
+    queue = store.queue("q")
+    with store.producer(linger=0) as producer:
+        send = partial(producer.send_to_queue, "q", b"1", uniq="x")
+        assert queue.recall(send().result())
+        assert send().result().duplicate  # perhaps the late retry of the recalled send
+        assert queue.receive() == []
+        clock.pass_seconds(61)
+        assert not send().result().duplicate
+    assert len(queue.receive()) == 1
