@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 import pyarrow as pa
 
@@ -72,8 +72,14 @@ class KeyedDelivery:
         self._queues = queues
         self.delivery = delivery
 
+    def __repr__(self) -> str:
+        return f"aio.{self.delivery!r}"
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.delivery, name)
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> NoReturn:
+        self.delivery.__reduce_ex__(protocol)
 
     async def ack(self) -> None:
         """Acknowledge the message: its group never gets it again."""

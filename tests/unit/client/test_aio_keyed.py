@@ -6,6 +6,8 @@ Finds: an answer that is not awaited, a wait that keeps its thread or loses what
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import time
 from contextlib import suppress
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from kmq_spark import aio
-from kmq_spark.errors import InvalidRequestError
+from kmq_spark.errors import IllegalStateError, InvalidRequestError
 
 
 def test_messages_of_keyed_queues_are_received_and_answered(store_url: str):
@@ -64,5 +66,18 @@ def test_what_is_no_delivery_is_refused_by_name(store_url: str, given: Any):
         async with aio.open(store_url) as store, store.keyed_queues("inbox") as queues:
             with pytest.raises(InvalidRequestError, match="ack takes what receive gives, not"):
                 await queues.ack(given)
+
+    asyncio.run(work())
+
+
+def test_a_delivery_says_what_it_is_of_and_that_it_is_not_copied(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store, store.keyed_queues("inbox") as queues:
+            await queues.put("a", b"1")
+            (held,) = await queues.receive("a")
+            assert repr(held) == "aio.KeyedDelivery(queue='a', index=0, delivery_count=1)"
+            for call in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(IllegalStateError, match="a KeyedDelivery can't be pickled"):
+                    call(held)
 
     asyncio.run(work())
