@@ -28,6 +28,15 @@ def seconds_of(value: Any) -> float | None:
         return value
     if isinstance(value, timedelta):
         return value.total_seconds()
+    if isinstance(value, np.timedelta64):  # for Python a number, of whatever unit
+        return _in_seconds(value)
     number = whole(value)
     is_other = number is None and isinstance(value, Real) and not isinstance(value, bool)
     return float(value) if is_other else number
+
+
+def _in_seconds(value: np.timedelta64) -> float | None:
+    try:
+        return float(value / np.timedelta64(1, "s"))
+    except TypeError:  # months and years have no length
+        return None

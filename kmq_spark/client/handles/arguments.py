@@ -9,6 +9,8 @@ from inspect import iscoroutinefunction
 from threading import TIMEOUT_MAX
 from typing import Any
 
+import numpy as np
+
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 from kmq_storage.names import is_word
@@ -51,7 +53,7 @@ def checked_stored_seconds(what: str, value: object, *, above: float = -1e-9) ->
 
 def checked_milliseconds(what: str, value: object) -> float:
     """A duration in seconds from a number of milliseconds."""
-    number = None if isinstance(value, timedelta) else seconds_of(value)
+    number = None if isinstance(value, timedelta | np.timedelta64) else seconds_of(value)
     if number is not None and 0 <= number <= _MOST:
         return number / 1000
     raise InvalidRequestError(f"{what} must be milliseconds from 0 on, not {value!r}", option=what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.v2 import KmqBroker
+from tests.support.clock import Clock
 
 
 @pytest.mark.parametrize("one", [np.int64(1), np.uint8(1), pa.scalar(1), pa.scalar(1, pa.int8())])
@@ -69,3 +72,29 @@ def test_a_word_is_one_of_the_choices_and_nothing_else(store: kmq.Store, nothing
     ):
         with pytest.raises(kmq.InvalidRequestError, match=f"{option} must be one of"):
             call()
+
+
+@pytest.mark.parametrize("unit", ["h", "m", "s", "ms", "us", "ns"])
+def test_a_duration_of_numpy_is_one_whatever_its_unit(store: kmq.Store, clock: Clock, unit: str):
+    hour: Any = np.timedelta64(1, "h").astype(f"timedelta64[{unit}]")
+    assert store.create_queue("q", lock_timeout=hour).settings.lock_timeout == 3600
+    with store.producer(linger=0) as producer:
+        producer.send_to_queue("q", b"1", delay=hour).result(10)
+    clock.pass_seconds(3599)
+    assert store.queue("q").receive() == []
+    clock.pass_seconds(1)
+    assert len(store.queue("q").receive(timeout=hour)) == 1
+
+
+@pytest.mark.parametrize("odd", [np.timedelta64(1, "Y"), np.timedelta64("NaT")])
+def test_a_duration_of_numpy_without_a_length_is_refused_by_name(store: kmq.Store, odd: Any):
+    store.create_queue("q")
+    with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match="delay must"):
+        producer.send_to_queue("q", b"1", delay=odd)
+
+
+def test_a_duration_is_no_number_of_milliseconds(store: kmq.Store):
+    array = KmqBroker(store).create_topic("t")
+    for duration in (timedelta(seconds=1), np.timedelta64(1, "s")):
+        with pytest.raises(kmq.InvalidRequestError, match="milliseconds"):
+            array.poll("c", timeout_ms=duration)  # type: ignore[arg-type]
