@@ -152,6 +152,10 @@ class Transaction:
         """Send to a queue in the transaction."""
         return await self._sent(self._twin.send_to_queue, *arguments, **options)
 
+    async def send_arrow_to_queue(self, queue: str, data: Any) -> Sent[BatchMetadata]:
+        """Send Arrow data to a queue in the transaction."""
+        return await self._sent(self._twin.send_arrow_to_queue, queue, data)
+
     async def _sent(
         self, send: Callable[..., Future[T]], *arguments: Any, **options: Any
     ) -> Sent[T]:

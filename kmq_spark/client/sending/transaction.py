@@ -181,6 +181,12 @@ class Transaction:
             self._check()
             return self._producer.send_to_queue(queue, value, key, **options)
 
+    def send_arrow_to_queue(self, queue: str, data: Any) -> Future[BatchMetadata]:
+        """Send Arrow data to a queue in the transaction, as `Producer.send_arrow_to_queue` does."""
+        with self._turn:
+            self._check()
+            return self._producer.send_arrow_to_queue(queue, data)
+
     def ack(self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch) -> None:
         """Acknowledge deliveries, or rows of `Queue.receive_arrow`, in the transaction.
 

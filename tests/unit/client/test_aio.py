@@ -273,12 +273,14 @@ def test_a_transaction_of_the_twin_commits_and_aborts(store: kmq.Store, store_ur
                 arrow = await tx.send_arrow("b", rows)
                 await tx.commit_offsets(consumer)
                 queued = await tx.send_to_queue("q", b"job")
+                jobs = await tx.send_arrow_to_queue("q", rows)
                 with pytest.raises(kmq.IllegalStateError, match="send with it"):
                     await producer.send("b", b"this would wait for the commit")
             assert [(await each).offset for each in sent] == [0, 1]
             assert (await batch)[0].offset == 2
             assert (await arrow).offsets == {0: (3, 4)}
             assert (await queued).topic is None
+            assert (await jobs).offsets == {0: (1, 2)}
             async with twin.queue("q") as queue, producer.transaction() as tx:
                 await tx.ack(await queue.receive())
             assert (await (await twin.queue("q")).stats()).acked == 1

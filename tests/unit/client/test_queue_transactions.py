@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -36,6 +37,7 @@ def test_a_record_is_acknowledged_with_what_was_made_of_it(shop: kmq.Store):
         with producer.transaction() as tx:
             tx.send("done", one.value)
             sent = tx.send_to_queue("next", b"follow")
+            table = tx.send_arrow_to_queue("next", pa.table({"value": [b"up"]}))
             tx.ack(one)
             tx.ack([two, one])
         assert lsn(shop) == before + 1
@@ -43,7 +45,8 @@ def test_a_record_is_acknowledged_with_what_was_made_of_it(shop: kmq.Store):
         assert (stats.ready, stats.locked, stats.acked) == (0, 1, 2)
         assert (sent.result().topic, sent.result().offset) == (None, 0)
         three.ack()
-        assert [held.value for held in shop.queue("next").receive()] == [b"follow"]
+        assert table.result().offsets == {0: (1, 2)}
+        assert [held.value for held in shop.queue("next").receive(9)] == [b"follow", b"up"]
     assert values(shop, "done") == [b"0"]
 
 
