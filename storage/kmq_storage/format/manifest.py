@@ -6,6 +6,7 @@ sorted by topic id, partition and base offset through all pages.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -156,22 +157,22 @@ def log_file_id(first_lsn: int) -> bytes:
     return first_lsn.to_bytes(16, "little")
 
 
-class Page:
-    """A leaf page: its rows as columns, and which of them belong to which partition."""
+class Rows(ABC):
+    """Rows as columns of numbers."""
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        #: The rows, with the columns of ROW_SCHEMA.
-        self.batch = batch
-
+    @abstractmethod
     def column(self, name: str) -> Array:
-        """A column of numbers of the page."""
-        # `to_numpy` would import pandas, which takes longer than planning a whole page.
-        return np.from_dlpack(self.batch.column(name))
+        """A column of numbers, one for each row."""
 
     @property
     def kind(self) -> npt.NDArray[np.uint8]:
         """The `Row.kind` of each row."""
         return self.column("kind")
+
+    @property
+    def time(self) -> Numbers:
+        """The `Row.time` of each row."""
+        return self.column("time")
 
     @cached_property
     def weight(self) -> Numbers:
@@ -191,11 +192,6 @@ class Page:
         runs: Mask = (self.kind == SEGMENT) & (columns & (RUN | TYPED) == RUN)
         return runs
 
-    def file_words(self) -> npt.NDArray[np.uint64]:
-        """The first 8 bytes of the `file` of each row."""
-        words = np.frombuffer(self.batch.column("file").buffers()[1], np.uint64)
-        return words.reshape(-1, 2)[: self.batch.num_rows, 0]
-
     @cached_property
     def bases(self) -> Numbers:
         """The base offsets of all rows."""
@@ -212,6 +208,24 @@ class Page:
         footers = self.kind == SEGMENT
         read: Numbers = self.column("length") + self.column("position") * footers
         return read
+
+
+class Page(Rows):
+    """A leaf page: its rows as columns, and which of them belong to which partition."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        #: The rows, with the columns of ROW_SCHEMA.
+        self.batch = batch
+
+    def column(self, name: str) -> Array:
+        """See `Rows.column`."""
+        # `to_numpy` would import pandas, which takes longer than planning a whole page.
+        return np.from_dlpack(self.batch.column(name))
+
+    def file_words(self) -> npt.NDArray[np.uint64]:
+        """The first 8 bytes of the `file` of each row."""
+        words = np.frombuffer(self.batch.column("file").buffers()[1], np.uint64)
+        return words.reshape(-1, 2)[: self.batch.num_rows, 0]
 
     def _ids(self) -> npt.NDArray[np.uint64]:
         words = np.frombuffer(self.batch.column("topic_id").buffers()[1], np.uint64)

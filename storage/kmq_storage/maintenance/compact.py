@@ -7,7 +7,7 @@ first, so a tombstone is never dropped before the records that it deletes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Any
@@ -17,8 +17,9 @@ import numpy as np
 from kmq_storage import limits
 from kmq_storage.cutting import cut, grown
 from kmq_storage.format.layout_entries import NO_TOMBSTONES
-from kmq_storage.format.manifest import SEGMENT, Page, Row, weight_of
+from kmq_storage.format.manifest import SEGMENT, Key, Row, Rows, weight_of
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.index.offset_index import IsWanted
 from kmq_storage.log.moving import planning
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import Slice
@@ -57,7 +58,7 @@ def plan_merges(
     for number in range(topic.partitions) if partitions is None else partitions:
         part = topic.partition(number)
 
-        def is_small(rows: Row | Page) -> Any:
+        def is_small(rows: Row | Rows) -> Any:
             return (rows.kind == SEGMENT) & (rows.weight < grows)
 
         for small in topic.index(number).runs(part.start, part.end, is_small):
@@ -123,22 +124,36 @@ def _merge_topic(log: CommitLog, state: StoreState, name: str) -> CompactReport:
     return merge(log, plan_merges(state.topic(name), state.lsn, now=now))
 
 
-def worth_compacting(topic: Topic) -> bool:
-    """Whether enough of a topic with `cleanup="compact"` was never compacted."""
+def is_sealed(rows: Row | Rows) -> Any:
+    """Selects segments."""
+    return rows.kind == SEGMENT
+
+
+def is_dirty(rows: Row | Rows) -> Any:
+    """Selects segments whose keys were never compacted."""
+    return np.logical_and(rows.kind == SEGMENT, np.logical_not(rows.compacted))
+
+
+def worth_compacting(topic: Topic, dirty: Mapping[Key, int] | None = None) -> bool:
+    """Whether enough of a topic with `cleanup="compact"` was never compacted.
+
+    `dirty`: how many such segments each partition has, at most, as far as that is known.
+    """
     if topic.settings.cleanup != "compact":
         return False
+    numbers = range(topic.partitions)
+    known = [n for n in numbers if dirty is None or dirty.get((topic.id, n))]
+    new, whole = sum(_weight(topic, number, is_dirty) for number in known), 0
+    for number in numbers:
+        if new <= limits.DIRTY_SHARE * whole:
+            return False
+        whole += _weight(topic, number, is_sealed)
+    return new > limits.DIRTY_SHARE * whole
 
-    def sealed(rows: Row | Page) -> Any:
-        return rows.kind == SEGMENT
 
-    def compacted(rows: Row | Page) -> Any:
-        return (rows.kind == SEGMENT) & rows.compacted
-
-    whole = done = 0
-    for number, part in enumerate(topic.parts):
-        whole += topic.index(number).weight(part.start, part.end, sealed)
-        done += topic.index(number).weight(part.start, part.end, compacted)
-    return whole - done > limits.DIRTY_SHARE * whole
+def _weight(topic: Topic, number: int, wanted: IsWanted) -> int:
+    part = topic.partition(number)
+    return topic.index(number).weight(part.start, part.end, wanted)
 
 
 def with_old_tombstones(topic: Topic, now: int) -> list[int]:

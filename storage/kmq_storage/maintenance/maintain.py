@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from contextlib import nullcontext
 
 from kmq_storage import limits
+from kmq_storage.format.manifest import Key
 from kmq_storage.log.checkpoints.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.log.moving import planning
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
+from kmq_storage.maintenance.candidates import wanted_rows
 from kmq_storage.maintenance.checkpointing import check_undamaged, new_checkpoint
 from kmq_storage.maintenance.collect import collect, has_dropped_roots
 from kmq_storage.maintenance.compact import (
     compact_keys,
+    is_dirty,
+    is_sealed,
     merge,
     plan_merges,
     with_old_tombstones,
@@ -99,10 +104,17 @@ def tidy(
 def _compact(
     log: CommitLog, state: StoreState, only: tuple[str, int] | None, manner: Manner
 ) -> CompactReport:
-    partitions = None if only is None else [only[1]]
-    topics = _of_topics(state, only)
+    lsn = state.lsn  # read before planning: commits that are applied meanwhile then conflict
+    if only is not None:
+        topics = _of_topics(state, only)
+        return all_compacted(_compact_one(log, topic, lsn, [only[1]], manner) for topic in topics)
+    topics = list(state.topics.values())
+    segments, dirty = wanted_rows(state, is_sealed), wanted_rows(state, is_dirty)
     return all_compacted(
-        _compact_one(log, topic, state.lsn, partitions, manner) for topic in topics
+        _compact_keys(log, topic, lsn, None, manner, dirty=dirty)
+        if topic.settings.cleanup == "compact"
+        else _merge(log, topic, lsn, _with_segments(topic, segments), manner)
+        for topic in topics
     )
 
 
@@ -119,15 +131,44 @@ def _of_topics(state: StoreState, only: tuple[str, int] | None) -> list[Topic]:
 
 
 def _compact_one(
-    log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int] | None, manner: Manner
+    log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int], manner: Manner
 ) -> CompactReport:
-    if worth_compacting(topic):
+    compact = _compact_keys if topic.settings.cleanup == "compact" else _merge
+    return compact(log, topic, lsn, partitions, manner)
+
+
+def _factors(topic: Topic) -> tuple[float, float | None]:
+    """How many times as large as each segment a merged one is: as for `plan_merges`."""
+    return (_MERGED_RUNS, _FINAL_RUNS) if topic.settings.keyed else (_MERGED, None)
+
+
+def _with_segments(topic: Topic, segments: Mapping[Key, int]) -> list[int]:
+    """The partitions with enough segments: what is ten times as large as each has ten of them."""
+    times, final = _factors(topic)
+    least = math.ceil(final or times)
+    return [n for n in range(topic.partitions) if segments.get((topic.id, n), 0) >= least]
+
+
+def _merge(
+    log: CommitLog, topic: Topic, lsn: int, partitions: Iterable[int], manner: Manner
+) -> CompactReport:
+    times, final = _factors(topic)
+    now = log.environment.now_us()
+    merges = plan_merges(topic, lsn, partitions=partitions, times=times, final=final, now=now)
+    return merge(log, merges, manner=manner)
+
+
+def _compact_keys(
+    log: CommitLog,
+    topic: Topic,
+    lsn: int,
+    partitions: Iterable[int] | None,
+    manner: Manner,
+    *,
+    dirty: Mapping[Key, int] | None = None,
+) -> CompactReport:
+    if worth_compacting(topic, dirty):
         return compact_keys(log, topic, lsn, partitions=partitions, manner=manner)
-    if topic.settings.cleanup == "delete":
-        times, final = (_MERGED_RUNS, _FINAL_RUNS) if topic.settings.keyed else (_MERGED, None)
-        now = log.environment.now_us()
-        merges = plan_merges(topic, lsn, partitions=partitions, times=times, final=final, now=now)
-        return merge(log, merges, manner=manner)
     due = with_old_tombstones(topic, log.environment.now_us())
     wanted = due if partitions is None else [number for number in partitions if number in due]
     return compact_keys(log, topic, lsn, partitions=wanted, manner=manner)

@@ -18,12 +18,13 @@ import numpy as np
 
 from kmq_storage import limits
 from kmq_storage.cutting import cut
-from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Page, Row, weight_of
+from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, Rows, weight_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.index.offset_index import IsWanted
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
+from kmq_storage.maintenance.candidates import wanted_rows
 from kmq_storage.maintenance.manner import PLAIN, Manner
 from kmq_storage.maintenance.replacement import FULL_SHARE, Replacement
 from kmq_storage.maintenance.reports import SealReport
@@ -47,9 +48,9 @@ def plan_seal(
     - **staged**: if False, only rows in the commit log are planned, and none in staged files.
     """
     lsn = state.lsn  # read before planning: commits that are applied meanwhile then conflict
-    for topic, number in partitions_of(state) if only is None else _found(state, *only):
-        part = topic.partition(number)
-        wanted = _unsealed(topic) if staged else _is_in_the_log
+    unsealed = _unsealed if staged else _in_the_log
+    for topic, number in _with(unsealed, state) if only is None else _found(state, *only):
+        part, wanted = topic.partition(number), unsealed(topic)
         most = full_bytes(topic) if segment_bytes is None else segment_bytes
         weigh = _to_sort if topic.settings.keyed else weight_of
         for rows in topic.index(number).runs(part.start, part.end, wanted):
@@ -74,20 +75,33 @@ def _found(state: StoreState, name: str, number: int) -> list[tuple[Topic, int]]
     return [] if topic is None else [(topic, number)]  # None: it was deleted meanwhile
 
 
+def _with(unsealed: Callable[[Topic], IsWanted], state: StoreState) -> Iterator[tuple[Topic, int]]:
+    """The partitions that may have unsealed rows."""
+    topics = list(state.topics.values())
+    counts = {wanted: wanted_rows(state, wanted) for wanted in {*map(unsealed, topics)}}
+    for topic in topics:
+        found = counts[unsealed(topic)]
+        yield from ((topic, n) for n in range(topic.partitions) if found.get((topic.id, n)))
+
+
 def _unsealed(topic: Topic) -> IsWanted:
     """Tells which rows are to be sealed; in a keyed topic, also segments that are no runs."""
     return _is_no_run if topic.settings.keyed else _is_no_segment
 
 
-def _is_no_segment(rows: Row | Page) -> Any:
+def _is_no_segment(rows: Row | Rows) -> Any:
     return rows.kind != SEGMENT
 
 
-def _is_no_run(rows: Row | Page) -> Any:
+def _is_no_run(rows: Row | Rows) -> Any:
     return np.logical_not(rows.in_run)
 
 
-def _is_in_the_log(rows: Row | Page) -> Any:
+def _in_the_log(_: Topic) -> IsWanted:
+    return _is_in_the_log
+
+
+def _is_in_the_log(rows: Row | Rows) -> Any:
     return rows.kind == LOG
 
 

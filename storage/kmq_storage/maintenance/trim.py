@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.layout_entries import TrimEntry
+from kmq_storage.format.manifest import Key
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
@@ -19,6 +20,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic, out_of_range
 from kmq_storage.maintenance.ages import surely_now
+from kmq_storage.maintenance.candidates import oldest_rows
 from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.queue_starts import allow_trims, begin_queues_at, is_worth_it, last_row
 from kmq_storage.maintenance.reports import TrimReport, all_trimmed
@@ -79,6 +81,7 @@ def plan_retention(state: StoreState, now: int) -> list[NewStart]:
     may be dropped.
     """
     plan: list[NewStart] = []
+    oldest: Mapping[Key, int] | None = None
     for topic in list(state.topics.values()):
         queue = state.queues.by_id(topic.id)
         if topic.settings.cleanup != "delete" or (queue is None and _keeps_all(topic)):
@@ -87,7 +90,8 @@ def plan_retention(state: StoreState, now: int) -> list[NewStart]:
             done = queue.done_below(queue.log_key, topic.partition(0).end)
             starts = {0: max(_whole_rows_below(topic, done), topic.partition(0).start)}
         else:
-            numbers = range(topic.partitions)
+            oldest = oldest_rows(state) if oldest is None else oldest
+            numbers = [n for n in range(topic.partitions) if _may_drop(topic, n, oldest, now)]
             starts = {number: _retained_from(topic, number, now) for number in numbers}
             if topic.settings.keyed:
                 starts = {n: each for n, each in starts.items() if _pays(topic, n, each, now)}
@@ -112,10 +116,22 @@ def _whole_rows_below(topic: Topic, offset: int) -> int:
     return max((row.end_offset for row in rows if row.end_offset <= offset), default=0)
 
 
+def _may_drop(topic: Topic, number: int, oldest: Mapping[Key, int], now: int) -> bool:
+    """Whether retention may drop rows of a partition, whose oldest row is as old as `oldest`."""
+    most, expired = topic.settings.retention_bytes, _expired(topic, now)
+    too_old = expired is not None and oldest.get((topic.id, number), now) < expired
+    return too_old or (most is not None and topic.partition(number).size >= most)
+
+
+def _expired(topic: Topic, now: int) -> int | None:
+    """Records that were committed before this time (UTC us) are too old; None without retention."""
+    retention = topic.settings.retention
+    return None if retention is None else now - int(retention * 1e6)
+
+
 def _retained_from(topic: Topic, number: int, now: int) -> int:
     part, settings = topic.partition(number), topic.settings
-    start, left = part.start, part.size
-    expired = None if settings.retention is None else now - int(settings.retention * 1e6)
+    start, left, expired = part.start, part.size, _expired(topic, now)
     for row in topic.index(number).rows(part.start, part.end):
         rest = left - row.held_from(part.start)[1]
         too_old = expired is not None and row.time < expired

@@ -15,8 +15,13 @@ from kmq_storage.format.entries import TopicEntry
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.checkpoints import snapshot
 from kmq_storage.log.index.offset_index import OffsetIndex
+from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.maintenance.candidates import oldest_rows, wanted_rows
+from kmq_storage.maintenance.compact import is_sealed
+from kmq_storage.maintenance.maintain import begin, tidy
+from kmq_storage.maintenance.manner import PLAIN
 from kmq_storage.maintenance.trim import plan_retention
-from tests.support.engine import open_engine, send_rows
+from tests.support.engine import files_below, open_engine, send_rows
 from tests.unit.engine.test_checkpoints import ROWS
 
 TOPICS = 20
@@ -68,6 +73,65 @@ def test_retention_looks_at_no_row_of_topics_that_keep_everything(
         assert looks == []
         store.alter_topic("t0", retention=1.0)
         assert len(plan_retention(store.log.refresh(), 2**60)) == 1
+
+
+def test_maintenance_looks_at_no_partition_that_has_nothing_to_do(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("t1", "t2"):
+        store.alter_topic(name, retention=1e6)
+    store.seal()
+    store.alter_topic("t3", cleanup="compact")
+    store.compact("t3")
+    for _ in ("rows in memory", "rows in pages"):
+        assert _looks(store, monkeypatch) == 0
+        store.checkpoint()
+        store.log.reload()
+    send_rows(store.log, "t4", ROWS)
+    assert _looks(store, monkeypatch) == 1
+
+
+def _looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> int:
+    with (
+        _counted(monkeypatch, OffsetIndex, "runs") as runs,
+        _counted(monkeypatch, OffsetIndex, "rows") as rows,
+        _counted(monkeypatch, OffsetIndex, "weight") as weights,
+    ):
+        begin(store.log)
+        tidy(store.log, manner=PLAIN)
+        return len(runs + rows + weights)
+
+
+def test_a_look_at_all_rows_finds_those_of_each_partition_in_pages_and_in_memory(store: Store):
+    store.seal()
+    store.create_topic("wide", partitions=7)
+    for number in (6, 2, 2, 5):
+        send_rows(store.log, "wide", ROWS, partition=number)
+    _check_looks(store.log.refresh())
+    store.checkpoint()
+    store.log.reload()
+    send_rows(store.log, "wide", ROWS, partition=2)
+    send_rows(store.log, "t7", ROWS)
+    _check_looks(store.log.refresh())
+
+
+def _check_looks(state: StoreState) -> None:
+    counts, oldest = wanted_rows(state, is_sealed), oldest_rows(state)
+    for topic in state.topics.values():
+        for number, part in enumerate(topic.parts):
+            rows, key = list(topic.index(number).rows(0, part.end)), (topic.id, number)
+            assert counts.get(key, 0) == sum(map(is_sealed, rows))
+            assert oldest.get(key) == min((row.time for row in rows), default=None)
+
+
+def test_while_a_page_is_damaged_each_partition_is_looked_at_as_nobody_knows_its_rows(
+    store: Store,
+):
+    (page,) = files_below(store.log.files, "pages")
+    store.log.files.files[page] = b"damaged"  # type: ignore[attr-defined]
+    state = store.log.reload()
+    assert len(wanted_rows(state, is_sealed)) == TOPICS
+    assert set(oldest_rows(state).values()) == {0}
 
 
 def test_a_collection_reads_what_one_checkpoint_tells_of_topics_and_of_others_the_pages(

@@ -17,13 +17,13 @@ import numpy as np
 from kmq_storage.cutting import outside
 from kmq_storage.errors import CorruptionError, DataLossError
 from kmq_storage.format.layout_entries import GapEntry
-from kmq_storage.format.manifest import Key, Page, Row
+from kmq_storage.format.manifest import Key, Page, Row, Rows
 from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.index.row_table import Block, RowTable
 from kmq_storage.model import LogDamage, Place
 
-#: Selects rows by their kind, weight and flags: a bool for one row, a mask for a whole page.
-IsWanted: TypeAlias = Callable[[Row | Page], Any]
+#: Selects rows by their kind, weight and flags: a bool for one row, a mask for many.
+IsWanted: TypeAlias = Callable[[Row | Rows], Any]
 
 #: Rows of a page are decoded in groups of this size, as a look at one offset needs few.
 _ROWS_AT_ONCE = 64

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from kmq_storage.arrays import Array, Numbers
-from kmq_storage.format.manifest import SEGMENT, Row, RowValues, row_values, weight_in_memory
+from kmq_storage.format.manifest import Row, Rows, RowValues, row_values
 
 #: Columns of some rows: base offsets, end offsets, weights, and bytes to read.
 Block: TypeAlias = "tuple[Numbers, Numbers, Numbers, Numbers]"
@@ -99,6 +99,17 @@ class RowTable:
         return table
 
 
+class PackedRows(Rows):
+    """Packed rows as columns."""
+
+    def __init__(self, packed: bytes | bytearray) -> None:
+        self._rows: Array = np.frombuffer(packed, _COLUMNS)
+
+    def column(self, name: str) -> Array:
+        """See `Rows.column`."""
+        return self._rows[name]
+
+
 def packed_between(tables: Iterable[RowTable], starts: Numbers, ends: Numbers) -> list[bytes]:
     """Of each table the rows that cover offsets from a start up to an end, packed."""
     tables = list(tables)
@@ -133,7 +144,5 @@ def rows_of_packed(packed: bytes) -> Iterator[Row]:
 
 def block_of_packed(packed: bytes | bytearray) -> Block:
     """Unpack rows into columns of numbers: base and end offsets, weights, bytes to read."""
-    rows: Array = np.frombuffer(packed, _COLUMNS)
-    read = rows["length"] + rows["position"] * (rows["kind"] == SEGMENT)
-    weights = weight_in_memory(rows["size"], rows["rows"])
-    return rows["base_offset"], rows["end_offset"], weights, read
+    rows = PackedRows(packed)
+    return rows.bases, rows.ends, rows.weight, rows.bytes
