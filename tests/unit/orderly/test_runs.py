@@ -14,6 +14,7 @@ import pytest
 
 from kmq_spark.client.orderly import runs
 from kmq_spark.client.orderly.runs import Runs
+from tests.support.waiting import until
 
 
 def _now() -> float:
@@ -37,21 +38,15 @@ def test_what_is_due_at_the_same_time_runs_at_the_same_time():
 
 
 def test_what_is_due_later_waits_and_keeps_nobody_else():
-    ended = threading.Event()
-    order: list[str] = []
-
-    def run(what: str) -> None:
-        order.append(what)
-        if what == "last":
-            ended.set()
-
-    running = Runs(run, _now)
+    now, order = 0.0, list[str]()
+    running = Runs(order.append, lambda: now)
     running.submit("last", 0.2)
     running.submit("second", 0.1)
     running.submit("first")
-    assert ended.wait(30)
+    for number, now in enumerate((0.0, 0.1, 0.2), 1):  # noqa: B007
+        until(lambda number=number: len(order) >= number)
+        assert order == ["first", "second", "last"][:number]
     running.close()
-    assert order == ["first", "second", "last"]
 
 
 def test_nothing_runs_after_a_close():
