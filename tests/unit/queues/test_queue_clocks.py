@@ -107,12 +107,19 @@ def test_an_answer_is_late_by_the_logs_time(
 def test_locks_end_and_delays_are_over_long_before_the_clocks_have_caught_up(tmp_path: Path):
     far = replace(SYSTEM, now_ns=lambda: SYSTEM.now_ns() + 70 * 365 * 86_400 * 10**9)
     with open_store(tmp_path / "store", durability="os", environment=far) as jumped:
-        jumped.create_queue("q", lock_timeout=0.2, backoff=(0.1,))
-    with kmq.open(tmp_path / "store", durability="os") as store, store.producer() as producer:
+        jumped.create_queue("q", lock_timeout=600, backoff=(500,))
+    passed = 0.0
+    behind = replace(SYSTEM, monotonic=lambda: SYSTEM.monotonic() + passed)
+    with (
+        open_store(tmp_path / "store", durability="os", environment=behind) as store,
+        store.producer() as producer,
+    ):
         queue = store.queue("q")
-        for value, delay in ((b"held", None), (b"failed", None), (b"delayed", 0.1)):
+        for value, delay in ((b"held", None), (b"failed", None), (b"delayed", 500)):
             producer.send_to_queue("q", value, delay=delay).result()
         queue.receive(2)[1].nack()
+        assert queue.receive() == []
+        passed = 1_300.0  # the log's time goes on half as fast
         found = [queue.receive(timeout=10) for _ in range(3)]
     assert {each.value for some in found for each in some} == {b"held", b"failed", b"delayed"}
 
