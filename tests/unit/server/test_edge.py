@@ -84,9 +84,13 @@ def test_what_is_too_long_or_no_request_is_refused_in_a_line(
 def test_clients_that_say_nothing_keep_nobody_waiting_and_are_left(
     url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(edge._Handler, "timeout", 0.5)
+    set_up, setup = list[None](), edge._Handler.setup
     with listening(url) as listener:
-        silent = [socket.create_connection((listener.host, listener.port)) for _ in range(20)]
+        with monkeypatch.context() as patch:  # who asks may take its time
+            patch.setattr(edge._Handler, "timeout", 0.5)
+            patch.setattr(edge._Handler, "setup", lambda each: set_up.append(setup(each)))
+            silent = [socket.create_connection((listener.host, listener.port)) for _ in range(20)]
+            until(lambda: len(set_up) == 20)
         assert ask(listener, "/health")[0] == 200
         assert [client.recv(1) for client in silent] == [b""] * 20
         for client in silent:
