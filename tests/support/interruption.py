@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any, Self
+
+from tests.support.garbage import kept_garbage
 
 
 class Interruption:
     """A KeyboardInterrupt at the n-th place where the interpreter looks for signals.
 
-    That is when a Python function begins and when a C function comes back.
+    That is when a Python function begins and when a C function comes back; but not in `__del__` of
+    other tests' garbage, where it would be lost.
     """
 
     def __init__(self, at: int, *folders: str) -> None:
@@ -18,6 +22,7 @@ class Interruption:
         self._folders = folders or ("/kmq_spark/client/",)
         #: Whether it came; what is raised where nobody can catch it is lost.
         self.came = False
+        self._stack = ExitStack()
 
     def _look(self, frame: FrameType, event: str, argument: Any) -> None:
         if event in ("call", "c_return") and any(
@@ -30,8 +35,10 @@ class Interruption:
                 raise KeyboardInterrupt
 
     def __enter__(self) -> Self:
+        self._stack.enter_context(kept_garbage())
         sys.setprofile(self._look)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.setprofile(None)
+        self._stack.close()

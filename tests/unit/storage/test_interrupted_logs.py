@@ -5,6 +5,7 @@ Finds a commit that is applied twice, or in part, since a call was interrupted i
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -82,3 +83,10 @@ def test_a_commit_that_was_being_written_when_it_was_interrupted_to_a_bucket_cou
         assert _counts(writer.refresh()) == _counts(new_handle().refresh()), at
         at += 1
     assert at > 10
+
+
+def test_nothing_is_collected_while_an_interruption_may_come():
+    """It would come in the garbage of another test, be lost there and told as an error of this."""
+    with Interruption(1_000_000):
+        assert not gc.isenabled()
+    assert gc.isenabled()
