@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kmq_spark.datasource import opening
 from kmq_spark.datasource.warning import warn_once
 from tests.spark.shop import Shop
 
@@ -32,6 +33,14 @@ def _shops_close(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     for each in opened:
         each.close()
+
+
+@pytest.fixture(autouse=True)
+def _logs_close() -> Iterator[None]:
+    """Close what a worker would keep open: hundreds of stores that are gone, in one process."""
+    yield
+    while opening._opened:
+        opening._opened.popitem()[1].log.close()
 
 
 @pytest.fixture
