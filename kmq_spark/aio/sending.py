@@ -13,7 +13,6 @@ import pyarrow as pa
 from kmq_spark.aio.handles import Handle, T, to_its_end
 from kmq_spark.aio.receiving import Consumer, Delivery
 from kmq_spark.client.handles.send_future import expedite
-from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.sending import producer, transaction
 from kmq_spark.errors import IllegalStateError
 from kmq_storage.groups.administration import Offsets
@@ -127,6 +126,20 @@ class Sent(Generic[T]):
         return asyncio.wrap_future(self._future).__await__()
 
 
+def _sending(
+    twin: Callable[Concatenate[producer.Producer, P], Future[T]],
+) -> Callable[Concatenate[Transaction, P], Coroutine[Any, Any, Sent[T]]]:
+    """A send in a transaction, with the arguments of the producer's."""
+
+    @wraps(twin)
+    async def send(self: Transaction, /, *arguments: P.args, **options: P.kwargs) -> Sent[T]:
+        call: Callable[P, Future[T]] = getattr(self._twin, twin.__name__)
+        return Sent(await self._run(call, *arguments, **options), self._check_awaited)
+
+    send.__doc__ = f"As {twin.__qualname__} of kmq_spark; await its result after the commit."
+    return send
+
+
 class Transaction:
     """A transaction for asyncio: its sends are awaited, and done, after its commit."""
 
@@ -136,30 +149,11 @@ class Transaction:
         #: The task that began it, and that is to commit it.
         self._owner: asyncio.Task[Any] | None = None
 
-    async def send(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
-        """Send a record in the transaction; await the result after the commit."""
-        return await self._sent(self._twin.send, *arguments, **options)
-
-    async def send_batch(self, *arguments: Any, **options: Any) -> Sent[list[RecordMetadata]]:
-        """Send records in the transaction."""
-        return await self._sent(self._twin.send_batch, *arguments, **options)
-
-    async def send_arrow(self, *arguments: Any, **options: Any) -> Sent[BatchMetadata]:
-        """Send Arrow data in the transaction."""
-        return await self._sent(self._twin.send_arrow, *arguments, **options)
-
-    async def send_to_queue(self, *arguments: Any, **options: Any) -> Sent[RecordMetadata]:
-        """Send to a queue in the transaction."""
-        return await self._sent(self._twin.send_to_queue, *arguments, **options)
-
-    async def send_arrow_to_queue(self, queue: str, data: Any) -> Sent[BatchMetadata]:
-        """Send Arrow data to a queue in the transaction."""
-        return await self._sent(self._twin.send_arrow_to_queue, queue, data)
-
-    async def _sent(
-        self, send: Callable[..., Future[T]], *arguments: Any, **options: Any
-    ) -> Sent[T]:
-        return Sent(await self._run(send, *arguments, **options), self._check_awaited)
+    send = _sending(producer.Producer.send)
+    send_batch = _sending(producer.Producer.send_batch)
+    send_arrow = _sending(producer.Producer.send_arrow)
+    send_to_queue = _sending(producer.Producer.send_to_queue)
+    send_arrow_to_queue = _sending(producer.Producer.send_arrow_to_queue)
 
     def _check_awaited(self) -> None:
         """IllegalStateError where the wait would never end, as in the twin's thread."""

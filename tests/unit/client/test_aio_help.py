@@ -21,6 +21,8 @@ def test_help_shows_the_arguments_of_a_call(store_url: str):
                 (store.consumer, kmq.Store.consumer),
                 (consumer.seek, kmq.Consumer.seek),
                 (producer.send, kmq.Producer.send),
+                (producer.transaction().send, kmq.Producer.send),
+                (producer.transaction().send_to_queue, kmq.Producer.send_to_queue),
             ):
                 assert [*signature(call).parameters] == [*signature(twin).parameters][1:]
                 assert call.__doc__
