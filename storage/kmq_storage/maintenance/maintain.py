@@ -27,7 +27,7 @@ from kmq_storage.maintenance.compact import (
     worth_compacting,
 )
 from kmq_storage.maintenance.damaged import Apart, Damaged
-from kmq_storage.maintenance.manner import Manner, Rest, at_once
+from kmq_storage.maintenance.manner import Manner, Rest, no_rest
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
     CollectReport,
@@ -51,7 +51,7 @@ _FINAL_RUNS = 1.5
 
 
 def maintain(
-    log: CommitLog, *, grace: float = limits.COLLECT_GRACE, rest: Rest = at_once
+    log: CommitLog, *, grace: float = limits.COLLECT_GRACE, rest: Rest = no_rest
 ) -> MaintainReport:
     """Trim, seal, compact, checkpoint and collect what is due.
 

@@ -21,7 +21,7 @@ _GROWTH = 1 / 100
 _PIECE = 0.002
 
 
-def at_once() -> None:
+def no_rest() -> None:
     """Take no rest, for callers that wait for the end."""
 
 
@@ -30,7 +30,7 @@ class Manner:
     """How maintenance isolates damage (`apart`) and rests between pieces of work."""
 
     apart: Apart = nullcontext
-    rest: Rest = at_once
+    rest: Rest = no_rest
 
 
 #: Damage ends all work, and there are no rests.

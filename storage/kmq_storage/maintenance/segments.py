@@ -25,7 +25,7 @@ from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
-from kmq_storage.maintenance.manner import Rest, at_once
+from kmq_storage.maintenance.manner import Rest, no_rest
 from kmq_storage.maintenance.replacement import Records, Replacement
 from kmq_storage.maintenance.segment_files import write_segment
 
@@ -48,7 +48,7 @@ class Compacted:
 class Replacer:
     """Carries out replacements in order. When killed, it leaves at most files without a name."""
 
-    def __init__(self, log: CommitLog, rest: Rest = at_once) -> None:
+    def __init__(self, log: CommitLog, rest: Rest = no_rest) -> None:
         check_writable(log.files)
         self._log = log
         self._rest = rest
