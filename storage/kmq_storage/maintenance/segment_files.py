@@ -47,6 +47,7 @@ def write_segment(
     `check` is called before each piece; if it raises, there is no file.
     """
     topic, (base, end) = replaced.topic, replaced.span
+    old_rows, old_size = replaced.held
     file = paths.segment_file(topic.id, replaced.partition, base, file_id)
     watched = records if isinstance(records, SortedRecords) else _Watched(records)
     batches, encoder = _encoded(file_id, replaced, watched)
@@ -57,23 +58,24 @@ def write_segment(
     compacts = topic.settings.cleanup == "compact"
     waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
     return SegmentEntry(
-        topic.id,
-        replaced.partition,
-        base,
-        end,
-        encoder.rows,
-        file_id,
-        encoder.length,
-        encoder.footer_position,
-        encoder.footer_checksum,
-        replaced.columns,
-        encoder.min_timestamp,
-        encoder.max_timestamp,
-        max(row.time for row in replaced.rows),
-        encoder.size,
-        *replaced.held,
-        replaced.lsn,
-        tombstone_second(replaced.rows) if waits else 0,
+        topic_id=topic.id,
+        partition=replaced.partition,
+        base_offset=base,
+        end_offset=end,
+        rows=encoder.rows,
+        file_id=file_id,
+        length=encoder.length,
+        footer_position=encoder.footer_position,
+        footer_checksum=encoder.footer_checksum,
+        columns=replaced.columns,
+        min_timestamp=encoder.min_timestamp,
+        max_timestamp=encoder.max_timestamp,
+        time=max(row.time for row in replaced.rows),
+        size=encoder.size,
+        old_rows=old_rows,
+        old_size=old_size,
+        planned_lsn=replaced.lsn,
+        tombstones=tombstone_second(replaced.rows) if waits else 0,
     )
 
 

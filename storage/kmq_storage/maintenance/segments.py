@@ -150,22 +150,23 @@ def _key(entry: SegmentEntry | GapEntry) -> tuple[bytes, int]:
 
 
 def _as_it_is(segment: Replacement) -> SegmentEntry:
-    (row,) = segment.rows
+    (row,), (old_rows, old_size) = segment.rows, segment.held
     return SegmentEntry(
-        segment.topic.id,
-        segment.partition,
-        row.base_offset,
-        row.end_offset,
-        row.rows,
-        row.file,
-        row.position + row.length,
-        row.position,
-        row.checksum,
-        row.columns,
-        row.min_timestamp,
-        row.max_timestamp,
-        row.time,
-        row.size,
-        *segment.held,
-        segment.lsn,
+        topic_id=segment.topic.id,
+        partition=segment.partition,
+        base_offset=row.base_offset,
+        end_offset=row.end_offset,
+        rows=row.rows,
+        file_id=row.file,
+        length=row.position + row.length,
+        footer_position=row.position,
+        footer_checksum=row.checksum,
+        columns=row.columns,
+        min_timestamp=row.min_timestamp,
+        max_timestamp=row.max_timestamp,
+        time=row.time,
+        size=row.size,
+        old_rows=old_rows,
+        old_size=old_size,
+        planned_lsn=segment.lsn,
     )

@@ -46,9 +46,9 @@ class FoundSegment:
     #: The columns of its batches.
     schema: pa.Schema
     #: Whether it is a run made by a trim, in which queues begin at an index above 0.
-    begun: bool = False
+    begun: bool
     #: Whether its batches, the bytes before them, and its format version are valid, too.
-    whole: bool = True
+    whole: bool
 
     def row_of(self, layout: Layout) -> Row | None:
         """The manifest's row; None when no version of the topic's schema has its columns."""
@@ -116,14 +116,14 @@ def _found(contents: pa.Buffer, file: FoundFile, match: re.Match[str]) -> FoundS
     if not says_version:  # a wrong checksum, so that readers don't take the footer for valid
         row = replace(row, checksum=row.checksum ^ 1)
     return FoundSegment(
-        bytes.fromhex(topic_id),
-        int(partition),
-        (reader.schema.metadata or {})[b"kmq.topic"].decode(),
-        row,
-        schemas_of(reader),
-        reader.schema,
-        _is_begun(contents, footer, file.path),
-        says_version and _is_whole(contents, footer),
+        topic_id=bytes.fromhex(topic_id),
+        partition=int(partition),
+        topic=(reader.schema.metadata or {})[b"kmq.topic"].decode(),
+        row=row,
+        schemas=schemas_of(reader),
+        schema=reader.schema,
+        begun=_is_begun(contents, footer, file.path),
+        whole=says_version and _is_whole(contents, footer),
     )
 
 
@@ -177,19 +177,19 @@ def _row(
         raise CorruptionError(f"{file.path} has no batches", file=file.path)
     position = footer.end
     return Row(
-        base,
-        chunks[-1].end_offset if end is None else end,
-        sum(chunk.rows for chunk in chunks),
-        SEGMENT,
-        paths.segment_id(file.path),
-        position,
-        contents.size - position,
-        checksum(contents.slice(position)),
-        SEALED if end is None else SEALED | RUN,
-        min((chunk.min_timestamp for chunk in chunks), default=0),
-        max((chunk.max_timestamp for chunk in chunks), default=0),
-        file.modified,
-        sum(chunk.size for chunk in chunks),
+        base_offset=base,
+        end_offset=chunks[-1].end_offset if end is None else end,
+        rows=sum(chunk.rows for chunk in chunks),
+        kind=SEGMENT,
+        file=paths.segment_id(file.path),
+        position=position,
+        length=contents.size - position,
+        checksum=checksum(contents.slice(position)),
+        columns=SEALED if end is None else SEALED | RUN,
+        min_timestamp=min((chunk.min_timestamp for chunk in chunks), default=0),
+        max_timestamp=max((chunk.max_timestamp for chunk in chunks), default=0),
+        time=file.modified,
+        size=sum(chunk.size for chunk in chunks),
     )
 
 
