@@ -9,13 +9,14 @@ from kmq_spark.client.sending.row_work import RowWork
 from kmq_spark.client.sending.work import Work
 from kmq_spark.errors import ConflictError
 from kmq_storage.format.entries import Entry, RecordsEntry
+from kmq_storage.format.manifest import Key
 from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.binding.uniq_binding import StoredBeforeError
 
-#: Rows by topic and partition.
-_Rows = Counter[tuple[bytes, int]]
+#: Rows by partition.
+_Rows = Counter[Key]
 
 
 def joined(units: Sequence[Unit]) -> Unit:

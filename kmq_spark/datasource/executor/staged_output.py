@@ -11,6 +11,7 @@ from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.format.file_ids import new_file_id
+from kmq_storage.format.manifest import Key
 from kmq_storage.log.staging import PartitionRecords, Stager
 from kmq_storage.log.uploads import Uploads
 from kmq_storage.objects.open import open_files
@@ -26,8 +27,6 @@ _MESSAGE_BYTES_MAX = 128 << 10
 
 #: Each record takes this much beside what its size counts: its timestamp.
 _ROW_BYTES = 8
-
-_Place = tuple[bytes, int]
 
 
 @dataclass(slots=True)
@@ -48,7 +47,7 @@ class StagedOutput:
         self._stager = Stager(
             files, lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True, uploads=Uploads()
         )
-        self._waiting: dict[_Place, _Run] = {}
+        self._waiting: dict[Key, _Run] = {}
         self._waiting_bytes = 0
         #: Files that may still be written to, oldest first, and their bytes.
         self._in_flight: deque[RecordsEntry] = deque()
@@ -82,7 +81,7 @@ class StagedOutput:
         for place in tuple(self._waiting):
             self._stage(place)
 
-    def _stage(self, place: _Place) -> None:
+    def _stage(self, place: Key) -> None:
         run = self._waiting.pop(place)
         self._waiting_bytes -= run.held
         whole = merged(run.records)

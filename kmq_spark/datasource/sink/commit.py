@@ -22,13 +22,14 @@ from kmq_spark.datasource.sink.merging import merged
 from kmq_spark.datasource.sink.sink import Written
 from kmq_storage.errors import OffsetOutOfRangeError
 from kmq_storage.format.entries import BatchIdEntry, Entry, RecordsEntry
+from kmq_storage.format.manifest import Key
 from kmq_storage.log.binding.binding import DuplicateCommitError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 
 _log = logging.getLogger(__name__)
 
-_Runs = dict[tuple[bytes, int], list[PartitionRecords]]
+_Runs = dict[Key, list[PartitionRecords]]
 
 
 def commit_written(

@@ -35,6 +35,7 @@ LOG, STAGED, SEGMENT = 0, 1, 2
 #: its key, value, headers and properties.
 _ROW_BYTES = 64
 
+#: A partition: the id of its topic, and its number.
 Key: TypeAlias = tuple[bytes, int]
 
 ROW_SCHEMA = pa.schema(

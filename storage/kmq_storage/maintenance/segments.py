@@ -21,6 +21,7 @@ from kmq_storage import paths
 from kmq_storage.errors import ConflictError, CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.file_ids import new_file_id
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.manifest import Key
 from kmq_storage.format.records import COMPACTED
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -53,7 +54,7 @@ class Replacer:
         self._log = log
         self._rest = rest
         #: The last own commit per partition: later plans of this replacer stay valid after it.
-        self._lsns: dict[tuple[bytes, int], int] = {}
+        self._lsns: dict[Key, int] = {}
 
     def replace(
         self,
@@ -145,7 +146,7 @@ class Replacer:
         return topic is None or topic.partition(key[1]).layout_lsn > planned
 
 
-def _key(entry: SegmentEntry | GapEntry) -> tuple[bytes, int]:
+def _key(entry: SegmentEntry | GapEntry) -> Key:
     return entry.topic_id, entry.partition
 
 

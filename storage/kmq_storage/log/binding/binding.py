@@ -36,6 +36,7 @@ from kmq_storage.format.layout_entries import (
     SegmentEntry,
     TrimEntry,
 )
+from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     AcquireEntry,
     AnswerEntry,
@@ -133,7 +134,7 @@ class _Binding:
     def __init__(self, state: StoreState) -> None:
         self._state = state
         #: The end of each partition after the earlier entries.
-        self._ends: dict[tuple[bytes, int], int] = {}
+        self._ends: dict[Key, int] = {}
         #: Records that the earlier entries add to each topic, less those that they free.
         self._added: dict[bytes, int] = {}
         #: Kinds and names of earlier entries of which a commit may have only one.
@@ -142,7 +143,7 @@ class _Binding:
         #: The topics that were found to have room for the whole unit.
         self._fitting: set[bytes] = set()
         #: The first offset that the unit got in each partition.
-        self._bases: dict[tuple[bytes, int], int] = {}
+        self._bases: dict[Key, int] = {}
         #: Topic and digest of each `uniq` in the commit.
         self._uniqs: set[bytes] = set()
         #: The lanes that earlier units change.

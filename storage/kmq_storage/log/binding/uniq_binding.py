@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 
 from kmq_storage.errors import ConflictError, KmqError
+from kmq_storage.format.manifest import Key
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 from kmq_storage.log.state.store_state import StoreState
 
@@ -25,7 +26,7 @@ class StoredBeforeError(KmqError):
 
 
 def bound_uniqs(
-    state: StoreState, entry: UniqEntry, bases: dict[tuple[bytes, int], int], taken: set[bytes]
+    state: StoreState, entry: UniqEntry, bases: dict[Key, int], taken: set[bytes]
 ) -> UniqEntry:
     """The entry with the offsets of its records; StoredBeforeError if some were stored before.
 

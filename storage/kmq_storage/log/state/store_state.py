@@ -28,6 +28,7 @@ from kmq_storage.format.layout_entries import (
     SegmentEntry,
     TrimEntry,
 )
+from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import QueueStateEntry
 from kmq_storage.format.records import COMPACTED, TOMBSTONES
 from kmq_storage.format.turn_entry import TurnEntry
@@ -83,7 +84,7 @@ class StoreState:
         self.condemned = 0
         #: Topics deleted, and partitions trimmed or cut, since the checkpoint.
         self.deleted: set[bytes] = set()
-        self.cut: set[tuple[bytes, int]] = set()
+        self.cut: set[Key] = set()
         self.manifest = manifest
         self._by_id: dict[bytes, Topic] = {}
         self._apply_kind: Mapping[type, Callable[[Any, int, int], None]] = {
