@@ -105,15 +105,18 @@ def _alone(target: Disk | BucketFiles) -> Iterator[None]:
 
 def _begin(target: Disk | BucketFiles, sharing: Sharing) -> None:
     """Mark the place as that of an unfinished clone, unless it is marked already."""
-    if target.exists(paths.STORE_FILE):
-        target.remove(paths.CLONING_FILE)  # its process died just after it finished the clone
-        raise _exists(target)
+    _check_no_store(target)  # of a process that died just after it finished the clone
     if not target.exists(paths.CLONING_FILE):
         _check_free(target)
         sharing.begin()
-        if target.exists(paths.STORE_FILE):  # a store was created meanwhile
-            target.remove(paths.CLONING_FILE)
-            raise _exists(target)
+        _check_no_store(target)  # created meanwhile
+
+
+def _check_no_store(target: Disk | BucketFiles) -> None:
+    """AlreadyExistsError where a store is, which is then no unfinished clone."""
+    if target.exists(paths.STORE_FILE):
+        target.remove(paths.CLONING_FILE)
+        raise _exists(target)
 
 
 def _check_free(target: Disk | BucketFiles) -> None:
