@@ -10,7 +10,7 @@ from itertools import chain
 
 import pyarrow as pa
 
-from kmq_storage import paths
+from kmq_storage import limits, paths
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.format.identity import BucketFacts
 from kmq_storage.objects.branch_bucket import BranchBucket
@@ -188,10 +188,14 @@ class BucketFiles:
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> Lease:
         """A lock among hosts: a lease, which ends some seconds after its holder died."""
-        create, read_only = self.create, self.read_only
-        lease = Lease(self.bucket, path, self._environment, read_only=read_only, create=create)
-        lease.seconds = seconds or lease.seconds
-        return lease
+        return Lease(
+            self.bucket,
+            path,
+            self._environment,
+            read_only=self.read_only,
+            seconds=seconds or limits.LEASE_SECONDS,
+            create=self.create,
+        )
 
     def foreign_file(self) -> None:
         """None: a prefix in a bucket is not checked for another use."""
