@@ -89,9 +89,7 @@ def when_interrupted(undo: Callable[[], object]) -> Iterator[None]:
 
 def give_back(log: CommitLog, queue_id: bytes, runs: Sequence[Run]) -> None:
     """Free records that no receiver got, as if they had never been handed out."""
-    left = _ATTEMPTS if runs else 0
-    while left:
-        left -= 1
+    for _ in range(_ATTEMPTS if runs else 0):
         queue = log.written_state().queues.by_id(queue_id)
         held = [] if queue is None else still_held(queue, runs, log.now_us())
         if queue is None or not held:
