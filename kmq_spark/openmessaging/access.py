@@ -80,9 +80,14 @@ class StoreUser(BothSpellings):
             not_at_end(self._end)
 
     def _end(self) -> None:
-        """End with the process, but in a forked child, where positions are the parent's."""
-        if self._made_in == generation():
+        """End with the process, but not with a forked child of it."""
+        if not self._is_parents:
             self.shutdown()
+
+    @property
+    def _is_parents(self) -> bool:
+        """Whether this is a forked child of the process that made it, which stores positions."""
+        return self._made_in != generation()
 
     def _check_open(self) -> None:
         if self._closed_by is not None:

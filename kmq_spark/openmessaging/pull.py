@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kmq_spark.client.consuming.subscription import Partitions
 from kmq_spark.client.handles.arguments import checked_names
-from kmq_spark.errors import DataLossError, InvalidRequestError
+from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import KeyValue
@@ -105,6 +105,14 @@ class PullConsumer(StoreUser):
         self._stored: dict[Place, int] = {}
         self._ending.callback(self._reader.close)
         self._ending.callback(self._store_positions)
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._is_parents:
+            raise IllegalStateError(
+                "this PullConsumer belongs to the parent process, which gets the messages: make "
+                "another one here"
+            )
 
     def attach_queue(self, queue: str, topics: Iterable[str] | str = ()) -> None:
         """Read a queue, and bind it to these topics in addition to those that it has.
@@ -293,7 +301,9 @@ class PullConsumer(StoreUser):
         return found
 
     def _store_positions(self) -> None:
-        """Store where the queue goes on, if that moved."""
+        """Store where the queue goes on, if that moved; at its end, a forked child does not."""
+        if self._is_parents:
+            return
         log = self._store.log
         moved = {
             place: at

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import kmq_spark as kmq
@@ -21,3 +23,31 @@ def test_what_was_read_ahead_at_shutdown_is_the_next_consumers_alone(
     with pytest.raises(kmq.ClosedError):
         first.poll()
     assert bodies(attached(settings)) == [b"2", b"3"]
+
+
+def test_a_forked_child_neither_reads_on_nor_moves_its_parents_position(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    for body in (b"1", b"2", b"3"):
+        producer.send(producer.create_bytes_message_to_topic("t", body))
+    producer.flush()
+    consumer = attached(settings, topics=["t"])
+    assert consumer.poll().get_body() == b"1"  # type: ignore[union-attr]
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            os.read(told, 1)  # the parent has got all
+            for call in (consumer.poll, lambda: consumer.ack("t:0:0")):
+                with pytest.raises(kmq.IllegalStateError, match="belongs to the parent"):
+                    call()
+            consumer.shutdown()
+            code = 0
+        finally:
+            os._exit(code)
+    assert bodies(consumer) == [b"2", b"3"]
+    consumer.shutdown()
+    os.write(tell, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+    assert bodies(attached(settings)) == []
