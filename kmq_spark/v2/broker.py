@@ -18,6 +18,7 @@ from kmq_spark.errors import (
 from kmq_spark.v2.message import KmqMessage, decoded
 from kmq_spark.v2.producer import KmqProducer
 from kmq_storage.groups.administration import delete_group
+from kmq_storage.objects.fork import generation
 
 
 class KmqBroker:
@@ -101,6 +102,8 @@ class KmqConsumer(Resource):
         self._closed = False
         #: A UUID, made by `subscribe`.
         self.consumer_id = ""
+        #: The fork generation of the process that made it, and that forgets it.
+        self._made_in = generation()
 
     def subscribe(self, topic: str) -> None:
         """Read a topic from its beginning, under a new id; NotFoundError for an unknown topic."""
@@ -108,6 +111,7 @@ class KmqConsumer(Resource):
         kmq = Kmq(self._store, topic)
         self._forget()
         self.consumer_id = str(self._store.log.environment.new_uuid())
+        self._made_in = generation()
         kmq.register_consumer(self.consumer_id)
         self._kmq = kmq
 
@@ -125,14 +129,14 @@ class KmqConsumer(Resource):
     def close(self) -> None:
         """Close the consumer, and delete its id from the store; from any thread.
 
-        A second call does nothing.
+        A second call does nothing. In a forked child, the id stays its parent's.
         """
         if not self._closed:
             self._closed = True
             self._forget()
 
     def _forget(self) -> None:
-        if self._kmq is not None:
+        if self._kmq is not None and self._made_in == generation():
             # A closed store keeps the id; or it was deleted already.
             with suppress(ClosedError, NotFoundError):
                 delete_group(self._store.log, self.consumer_id)

@@ -6,10 +6,12 @@ bodies that come back as something else.
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from enum import StrEnum
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -333,6 +335,32 @@ def test_a_consumer_whose_id_somebody_deleted_is_closed_or_subscribes_again(
             consumer.subscribe(TOPIC)
             store.delete_group(consumer.consumer_id)
     assert store.groups() == []
+
+
+def test_a_forked_child_does_not_forget_its_parents_consumer(tmp_path: Path):
+    with kmq.open(tmp_path / "store", durability="os") as store:
+        broker = KmqBroker(store)
+        broker.create_topic(TOPIC)
+        with broker.create_consumer() as consumer:
+            consumer.subscribe(TOPIC)
+            child = os.fork()
+            if not child:
+                code = 1
+                try:
+                    consumer.subscribe(TOPIC)  # this id is the child's own
+                    consumer.close()
+                    code = 0
+                finally:
+                    os._exit(code)
+            assert os.waitpid(child, 0)[1] == 0
+            assert [group.name for group in store.groups()] == [consumer.consumer_id]
+            child = os.fork()
+            if not child:
+                consumer.close()
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+            broker.create_producer().send(TOPIC, KmqMessage(None, 1))
+            assert consumer.poll() == KmqMessage(None, 1)
 
 
 def test_a_consumer_that_did_not_subscribe_can_not_poll(store: kmq.Store):
