@@ -217,7 +217,7 @@ class Transaction:
         """
         if isinstance(offsets, Consumer):
             try:
-                self._add_offsets(offsets._offsets_to_commit())
+                self._add_offsets(self._of_consumer(offsets))
             except FencedError as lost:
                 raise aborted_by(lost) from lost
         elif isinstance(offsets, Mapping):
@@ -233,9 +233,19 @@ class Transaction:
         """Commit offsets for a group: by name, or by a consumer that must be a member then."""
         given = checked_offsets(offsets)
         if isinstance(group, Consumer):
-            self._add_offsets(group._offsets_to_commit(given))
+            self._add_offsets(self._of_consumer(group, given))
         else:
             self._add_offsets(self._by_hand(group, given))
+
+    def _of_consumer(
+        self, consumer: Consumer, offsets: Offsets | None = None
+    ) -> Sequence[GroupOffsetsEntry]:
+        if consumer._log.identity.store_id != self._log.identity.store_id:
+            raise InvalidRequestError(
+                f"the consumer is one of store {consumer._log.files.url}: a transaction of store "
+                f"{self._log.files.url} commits offsets there only"
+            )
+        return consumer._offsets_to_commit(offsets)
 
     def _by_hand(self, group: str, offsets: Offsets) -> Sequence[GroupOffsetsEntry]:
         state = self._log.refresh()

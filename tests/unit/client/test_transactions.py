@@ -346,3 +346,18 @@ def test_offsets_may_be_given_with_the_member_that_commits_them(shop: kmq.Store)
         producer.send_offsets_to_transaction({"a": {0: 4}}, consumer)  # the last word counts
         producer.commit_transaction()
         assert consumer.committed() == {"a": {0: 4}}
+
+
+def test_the_offsets_of_another_stores_consumer_are_refused_at_once(shop: kmq.Store):
+    with kmq.open("memory://another") as other, shop.producer() as producer:
+        other.create_topic("t")
+        with other.consumer("g", topics=["t"]) as theirs:
+            assert theirs.assignment() == {"t": [0]}
+            with producer.transaction() as tx:
+                for commit in (
+                    lambda: tx.commit_offsets(theirs),
+                    lambda: producer.send_offsets_to_transaction({"t": {0: 0}}, theirs),
+                ):
+                    with pytest.raises(kmq.InvalidRequestError, match="store memory://another"):
+                        commit()
+    assert not any(group.committed for group in shop.groups())
