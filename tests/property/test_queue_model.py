@@ -160,7 +160,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @rule(most=st.integers(1, 20), lock=st.integers(1, 50), noting=st.booleans())
     def acquire(self, most: int, lock: int, noting: bool) -> None:
-        found = [] if self._must_be_taken_over() else self._expected(most)
+        found = [] if self._must_be_taken_over() else self._expected(most, each_once=noting)
         expected = [(r.key, r.offset, r.count + 1) for r in found]
         facts = (QUEUE, self.now, self.now + lock, most, "me")
         self.rounds += noting
@@ -240,8 +240,8 @@ class QueueModel(RuleBasedStateMachine):
             self._settled()
             assert isinstance(self._commit(ending), ConflictError)
 
-    def _expected(self, most: int) -> list[Model]:
-        """The records that can be had now, in their order."""
+    def _expected(self, most: int, *, each_once: bool) -> list[Model]:
+        """The records that can be had now, in their order; perhaps of each key one."""
         live = [r for r in self.records.values() if r.state != "done" and not r.is_over(self.now)]
         in_the_way = [
             r
@@ -258,7 +258,11 @@ class QueueModel(RuleBasedStateMachine):
             for r in live
             if r.at <= self.now < r.expires and r.count < TRIES and r.looked and r.order not in busy
         ]
-        return sorted(good, key=lambda r: (-r.priority, turns[r.key], r.offset))[:most]
+        good.sort(key=lambda r: (-r.priority, turns[r.key], r.offset))
+        if each_once:
+            orders = [r.order for r in good]
+            good = [r for n, r in enumerate(good) if not r.order or r.order not in orders[:n]]
+        return good[:most]
 
     def _expire(self) -> None:
         for record in self.records.values():

@@ -208,7 +208,7 @@ class Ahead:
     ) -> tuple[AcquireEntry, OpenSlip | None] | None:
         """Acquire the next records, as many as the pace allows unless `plain`; None without any."""
         size = self._pace.next_size(self._log.environment.monotonic(), wanted)
-        if not plain and size > wanted and self._may_note(queue, size):
+        if not plain and size > wanted and self._may_note(queue, size, wanted):
             with self._turning:
                 if not is_ending():  # it gives back what is held ahead
                     return self._turn(queue, size, client)
@@ -216,25 +216,29 @@ class Ahead:
         found = handing.try_acquire(self._log, queue, wanted, client)
         return None if found is None else (found, None)
 
-    def _may_note(self, queue: Queue, size: int) -> bool:
+    def _may_note(self, queue: Queue, size: int, wanted: int) -> bool:
         """Whether answers may be noted: nobody waits for single ones, and no record is urgent."""
         log, settings, own = self._log, queue.settings, queue.sources.get(queue.log_key)
         return (
             not (log.durable or log.is_remote)
-            and settings.order == "none"
+            and (settings.order == "none" or (settings.order == "key" and wanted == 1))
             and settings.capacity is None
             and not (own is not None and own.rows.priorities)
-            and not self._has_last_tries(queue, size)
+            and self._are_for_ahead(queue, size)
         )
 
-    def _has_last_tries(self, queue: Queue, size: int) -> bool:
-        """Whether some of the next records are handed out for the last time.
+    def _are_for_ahead(self, queue: Queue, size: int) -> bool:
+        """Whether the next records may be held ahead.
 
-        They are not held ahead: if the process died now, they would be dead letters that nobody
-        got.
+        Not those that are handed out for the last time: if the process died now, they would be dead
+        letters that nobody got. Nor a single one of a queue that goes by keys, where the others
+        have its key: they can only be had after a commit.
         """
-        found = queue.take(spans_of(self._log.state, queue), size, self._log.now_us())
-        return any(times_of(run.delivery) >= queue.deliveries_max for run in found)
+        spans, now = spans_of(self._log.state, queue), self._log.now_us()
+        found = queue.take(spans, size, now, each_once=True)
+        if queue.settings.order == "key" and self._slip is None and sum(r.rows for r in found) < 2:
+            return False
+        return all(times_of(run.delivery) < queue.deliveries_max for run in found)
 
     def _turn(
         self, queue: Queue, size: int, client: str
@@ -242,6 +246,9 @@ class Ahead:
         """Commit the noted answers and acquire more records, in one commit."""
         if self._ready or self._is_sorting:
             self.turns += 1  # another thread was faster; it may leave nothing in hand
+            return None
+        if self._slip is not None and queue.settings.order == "key":
+            self._settle()  # the keys of what is noted are busy until then
             return None
         since = self._log.state.lsn
         before = () if self._slip is None else (self._slip.end(),)

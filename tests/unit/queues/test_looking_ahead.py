@@ -110,7 +110,7 @@ def test_what_can_be_had_is_not_asked_for_again_at_each_of_many_partitions(
             producer.send("wide", b"v", key=b"%d" % n, partition=n, properties={"n": n})
     asked, take = list[int](), QueueState.take
     monkeypatch.setattr(
-        QueueState, "take", lambda self, *wish: asked.append(1) or take(self, *wish)
+        QueueState, "take", lambda *wish, **how: asked.append(1) or take(*wish, **how)
     )
     queue = store.queue("q", prefetch=1)
     assert len(queue.receive(100)) == 30

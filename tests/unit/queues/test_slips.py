@@ -126,7 +126,6 @@ def test_nothing_is_kept_ahead_beyond(store: kmq.Store, patient: None, ending: s
     ("durability", "settings"),
     [
         ("fsync", {}),
-        ("os", {"order": "key"}),
         ("os", {"order": "strict"}),
         ("os", {"capacity": 1_000}),
     ],

@@ -20,6 +20,7 @@ from kmq_storage.format.queue_entries import (
     LookEntry,
     QueueEntry,
     QueueStateEntry,
+    SlipAcquireEntry,
     SlipAnswerEntry,
 )
 from kmq_storage.log.state.queues.late_answers import names_in
@@ -84,12 +85,14 @@ def check_look(state: StoreState, entry: LookEntry) -> None:
 def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:
     """The records that a receiver gets; ConflictError when there are none.
 
-    An entry for 0 records only removes expired ones.
+    An entry for 0 records only removes expired ones. One with a slip gets of each key only one
+    record, since a key whose record is noted there stays busy until the slip ends.
     """
     queue = _live(state, entry.queue_id)
     now = state.not_before(entry.time)
     queue.check_slips(now)
-    runs = queue.take(spans_of(state, queue), entry.most, now)
+    each_once = isinstance(entry, SlipAcquireEntry)
+    runs = queue.take(spans_of(state, queue), entry.most, now, each_once=each_once)
     if not (runs or (entry.most == 0 and queue.has_expired(now))):
         raise ConflictError(f"queue {queue.name} has nothing to hand out now", queue=queue.name)
     return entry.bound(now, tuple(runs))

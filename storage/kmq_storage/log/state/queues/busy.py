@@ -20,10 +20,14 @@ _LOOKS = 4
 
 
 class Busy:
-    """The busy keys, sorted within each block. A record with key 0 has no key and never waits."""
+    """The busy keys, sorted within each block. A record with key 0 has no key and never waits.
 
-    def __init__(self, blocks: Iterable[Array]) -> None:
+    If `each_once`, a key that was found free is busy from then on.
+    """
+
+    def __init__(self, blocks: Iterable[Array], *, each_once: bool = False) -> None:
         self._blocks = [keys for keys in blocks if len(keys)]
+        self._each_once = each_once
         self._all: Array | None = None
         self._looks = 0
 
@@ -32,6 +36,15 @@ class Busy:
 
     def first_free(self, keys: Array, most: int) -> Array:
         """The indexes of the first `most` of some keys that don't have to wait."""
+        if not self._each_once:
+            return self._first_free(keys, most)
+        free = self._first_free(keys, len(keys))
+        once = _once(keys, free)[:most]
+        self._blocks.append(np.sort(keys[once]))
+        self._all = None
+        return once
+
+    def _first_free(self, keys: Array, most: int) -> Array:
         few = keys[:_FEW]
         if self._all is None and most <= _FEW and self._looks < _LOOKS:
             self._looks += 1
@@ -45,6 +58,14 @@ class Busy:
             keys = np.concatenate([np.zeros(0, np.uint64), *self._blocks])
             self._all = np.sort(keys)  # several times as fast as merging the runs, `kind="stable"`
         return self._all
+
+
+def _once(keys: Array, places: Array) -> Array:
+    """Those of some places that are the first of their key, or have no key."""
+    is_first = keys[places] == 0
+    is_first[np.unique(keys[places], return_index=True)[1]] = True
+    once: Array = places[is_first]
+    return once
 
 
 def _free(keys: Array, blocks: Iterable[Array]) -> Array:

@@ -176,12 +176,15 @@ class Queue:
         sources = list(self.sources.values())
         return min((source.rows.next_after(now) for source in sources), default=NEVER)
 
-    def take(self, spans: Spans, most: int, now: int) -> list[Run]:
-        """The first records that can be delivered now: by priority, then in their order."""
+    def take(self, spans: Spans, most: int, now: int, *, each_once: bool = False) -> list[Run]:
+        """The first records that can be delivered now: by priority, then in their order.
+
+        `each_once`: of each key only one, if the queue goes by keys.
+        """
         runs: list[Run] = []
         keys, first = list(spans), self.turns % max(len(spans), 1)
         keys = keys[first:] + keys[:first]
-        busy = None if self.settings.order == "none" else self._busy(now)
+        busy = None if self.settings.order == "none" else self._busy(now, each_once)
         if self.settings.order == "strict" and busy:
             return []
         keyed = None if self.settings.order != "key" else busy
@@ -198,10 +201,11 @@ class Queue:
                 most -= sum(run.rows for run in found)
         return runs
 
-    def _busy(self, now: int) -> Busy:
+    def _busy(self, now: int, each_once: bool) -> Busy:
         """The keys of records that block later records with the same key."""
         sources, most = list(self.sources.values()), self.deliveries_max
-        return Busy(keys for each in sources for keys in each.rows.busy(now, most))
+        keys = (keys for each in sources for keys in each.rows.busy(now, most))
+        return Busy(keys, each_once=each_once)
 
     def _priorities(self) -> list[int]:
         own = self.sources.get(self.log_key)
