@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -53,11 +53,21 @@ def test_workers_end_when_the_race_is_killed():
     assert done.returncode < 0
 
 
-def test_what_it_takes_to_look_at_the_clock_of_the_processor_is_not_timed():
-    meter = workers.Meter(lambda: time.sleep(0.2) or 0.0)
+def test_what_it_takes_to_look_at_the_clock_of_the_processor_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    now = 0.0
+
+    def look() -> float:
+        nonlocal now
+        now += 1.0  # so long it takes
+        return 0.0
+
+    monkeypatch.setattr(workers, "time", SimpleNamespace(perf_counter=lambda: now))
+    meter = workers.Meter(look)
     with meter.timing():
-        pass
-    assert meter.took().seconds < 0.2
+        now += 0.25
+    assert meter.took().seconds == 0.25
 
 
 def test_the_folder_of_a_race_that_was_killed_goes_with_the_next_one_and_no_other(tmp_path: Path):
