@@ -153,14 +153,15 @@ def test_an_extended_lock_holds_longer(store: kmq.Store, clock: Clock):
     held.ack()
 
 
-def test_a_negative_answer_waits_as_told_or_as_the_queue_says(store: kmq.Store):
+def test_a_negative_answer_waits_as_told_or_as_the_queue_says(store: kmq.Store, clock: Clock):
     store.create_queue("q", backoff=(0, 3600))
     _send(store, "q", b"1")
     queue = store.queue("q")
     (held,) = queue.receive()
-    held.nack(0.05)
+    held.nack(50)
     assert queue.stats().delayed == 1
-    (held,) = queue.receive(timeout=None)
+    clock.pass_seconds(51)
+    (held,) = queue.receive()
     assert held.delivery_count == 2
     held.nack()  # the second wait
     assert queue.receive() == []
