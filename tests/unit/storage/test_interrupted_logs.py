@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -63,6 +64,7 @@ def test_a_commit_that_was_being_read_when_it_was_interrupted_counts_once(place:
         except KeyboardInterrupt:
             interrupted = True
         assert _counts(reader.refresh()) == _counts(writer.refresh()), at
+        reader.close()
         at += 1
     assert at > 10
 
@@ -80,7 +82,8 @@ def test_a_commit_that_was_being_written_when_it_was_interrupted_to_a_bucket_cou
         except KeyboardInterrupt:
             interrupted = True
         _send(writer)
-        assert _counts(writer.refresh()) == _counts(new_handle().refresh()), at
+        with closing(new_handle()) as other:
+            assert _counts(writer.refresh()) == _counts(other.refresh()), at
         at += 1
     assert at > 10
 
