@@ -74,8 +74,8 @@ def test_who_waits_for_it_can_be_interrupted(lock: Lock):
 
     waiting = threading.get_ident()
     thread = threading.Thread(target=hold)
-    thread.start()
     with pytest.raises(KeyboardInterrupt):
+        thread.start()
         assert taken.wait(10.0)
         with lock:
             raise AssertionError("somebody else has it")
