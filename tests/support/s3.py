@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import time
 import urllib.request
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 BUCKET = "kmq-tests"
@@ -86,10 +88,18 @@ class S3Server:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, and that nobody is given who asks for any.
+
+    A server takes seconds to listen there: of those that the system gives, another process may get
+    the same meanwhile.
+    """
+    first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    others = [*range(1024, first), *range(last + 1, 65_536)] or range(first, last + 1)
+    while True:
+        port = random.SystemRandom().choice(others)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def start_moto() -> S3Server:
