@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -69,6 +70,22 @@ class FilesContract:
         assert files.map("staged/a.ipc").slice(2, 3).to_pybytes() == b"cde"
         assert files.map("staged/a.ipc").size == 6
         assert files.read("staged/a.ipc") == b"abcdef"
+
+    def test_files_that_are_staged_together_are_all_there_or_after_an_error_none(
+        self, files: Files
+    ):
+        def broken() -> Iterator[bytes]:
+            yield b"x"
+            raise ZeroDivisionError
+
+        new = [(f"segments/{n % 3}/{n}.arrow", [b"%d" % n, b"!"]) for n in range(7)]
+        with pytest.raises(ZeroDivisionError):
+            files.stage_together([*new, ("segments/3/7.arrow", broken())])
+        assert [file.path for file in files.walk("segments")] == []
+        files.stage_together(new)
+        assert {path: files.read(path) for path, _ in new} == {
+            path: b"".join(parts) for path, parts in new
+        }
 
     def test_any_part_of_a_large_file_is_read(self, files: Files):
         body = bytes(n % 251 for n in range(3_000_000))

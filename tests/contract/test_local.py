@@ -266,6 +266,46 @@ class TestLocalDisk(DiskContract):
         disk.stage("staged/a.ipc", [b"x"], sync=True)
         assert synced == [str(tmp_path), str(tmp_path / "a"), str(disk.root)]
 
+    def test_files_that_are_staged_together_are_synced_when_all_are_written_and_each_folder_once(
+        self, disk: LocalDisk, monkeypatch: pytest.MonkeyPatch
+    ):
+        names = ["segments/t/0/a", "segments/t/1/b", "segments/t/1/c"]
+        synced: list[str] = []
+
+        def sync_data(fd: int) -> None:
+            assert all(map(disk.exists, names))
+            synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{fd}"), disk.root))
+
+        def sync_folder(folder: str) -> None:
+            synced.append(os.path.relpath(folder, disk.root))
+
+        monkeypatch.setattr(new_file, "sync_data", sync_data)
+        for module in (new_file, file_io):
+            monkeypatch.setattr(module, "sync_folder", sync_folder)
+        disk.stage_together([(name, [b"x"]) for name in names])
+        made = [".", "segments", "segments/t"]
+        assert synced[-8:] == [*made, *names, "segments/t/0", "segments/t/1"]
+
+    def test_of_files_that_are_staged_together_none_is_left_when_the_sync_of_one_fails(
+        self, disk: LocalDisk, monkeypatch: pytest.MonkeyPatch
+    ):
+        opened = open_files(disk.root)
+        for failing in ("sync_data", "sync_folder"):
+            synced: list[object] = []
+
+            def sync(which: object, synced: list[object] = synced) -> None:
+                synced.append(which)
+                if len(synced) == 2:
+                    raise OSError(errno.EIO, "the disk is gone")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(new_file, failing, sync)
+                with pytest.raises(OSError, match="the disk is gone"):
+                    disk.stage_together([(f"segments/{n}/a", [b"x"]) for n in range(3)])
+            assert len(synced) == 2
+            assert [file.path for file in disk.walk("segments")] == []
+        assert open_files(disk.root) == opened
+
     def test_files_that_are_removed_together_sync_their_folder_once(
         self, disk: LocalDisk, monkeypatch: pytest.MonkeyPatch
     ):

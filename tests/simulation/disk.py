@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kmq_storage.objects.files import Bytes, FoundFile
+from tests.simulation.inode import Inode
 from tests.simulation.scheduler import Scheduler, Task
 from tests.support.nothing_fetched import NothingFetched
 
-SECTOR, _SNAPSHOTS = 512, 40
+_SNAPSHOTS = 40
 #: How often a look at a file goes on at once, without a change of tasks.
 _STAY = 0.9
 #: How often a process does not live to see that its sync failed.
@@ -34,45 +35,6 @@ class Faults:
     garbage: float = 0.0
     #: Whether a failed sync may also drop pages from the cache, so that reads show old bytes.
     drop_pages: bool = True
-
-
-class Inode:
-    """The bytes of a file in the page cache, on the disk, and which sectors differ on purpose."""
-
-    def __init__(self, data: bytes | bytearray, *, stable: bool, modified: int = 0) -> None:
-        self.modified = modified
-        self.data = bytearray(data)
-        self.stable = bytearray(data) if stable else bytearray(len(data))
-        self.dirty: set[int] = set() if stable else set(range(-(-len(data) // SECTOR)))
-
-    def write(self, position: int, data: bytes) -> None:
-        assert position + len(data) <= len(self.data), "a log file never changes its size"
-        self.data[position : position + len(data)] = data
-        self.dirty |= set(range(position // SECTOR, -(-(position + len(data)) // SECTOR)))
-
-    def sync(self) -> None:
-        self._keep(self.dirty)
-        self.dirty.clear()
-
-    def fail(self, rng: random.Random, *, drop_pages: bool) -> None:
-        """A failed sync: some sectors arrived, none is dirty any more, the next one succeeds."""
-        self._keep({sector for sector in sorted(self.dirty) if rng.random() < 0.5})
-        if drop_pages and rng.random() < 0.4:
-            for sector in sorted(self.dirty):
-                if rng.random() < 0.3:
-                    span = slice(sector * SECTOR, (sector + 1) * SECTOR)
-                    self.data[span] = self.stable[span]
-        self.dirty.clear()
-
-    def crash(self, rng: random.Random) -> Inode:
-        chance = rng.choice((0.0, 0.5, 0.9, 1.0))
-        self._keep({sector for sector in sorted(self.dirty) if rng.random() < chance})
-        return Inode(self.stable, stable=True, modified=self.modified)
-
-    def _keep(self, sectors: set[int]) -> None:
-        for sector in sectors:
-            span = slice(sector * SECTOR, (sector + 1) * SECTOR)
-            self.stable[span] = self.data[span]
 
 
 class SimulatedDisk(NothingFetched):
@@ -191,6 +153,27 @@ class SimulatedDisk(NothingFetched):
         return inode
 
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
+        if sync:
+            self.stage_together([(path, buffers)])
+        else:
+            self._staged(path, buffers)
+
+    def stage_together(self, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
+        staged: dict[str, Inode] = {}
+        try:
+            for path, buffers in files:
+                staged[path] = self._staged(path, buffers)
+            for inode in staged.values():
+                self.attempt(self.faults.sync, errno.EIO, inode)
+                inode.sync()
+            for folder in sorted({*map(_folder, staged)}):
+                self.sync_names(folder)
+        except Exception:
+            for path in staged:
+                self.files.pop(path, None)
+            raise
+
+    def _staged(self, path: str, buffers: Iterable[Bytes]) -> Inode:
         assert path not in self.files, "ids are unique"
         contents = _joined(list(buffers))
         if self.rng.random() < 0.2:  # seen when its half is written
@@ -201,15 +184,7 @@ class SimulatedDisk(NothingFetched):
         except OSError:
             self.files.pop(path, None)
             raise
-        inode = self._new(path, Inode(contents, stable=False))
-        if sync:
-            try:
-                self.attempt(self.faults.sync, errno.EIO, inode)
-            except OSError:
-                del self.files[path]
-                raise
-            inode.sync()
-            self.sync_names(_folder(path))
+        return self._new(path, Inode(contents, stable=False))
 
     def sync_staged(self, paths: Iterable[str]) -> None:
         for path in sorted(paths):

@@ -159,12 +159,32 @@ def plans_on_what_changed_since(patch: pytest.MonkeyPatch) -> None:
 
 def names_a_segment_before_it_is_on_disk(patch: pytest.MonkeyPatch) -> None:
     """The commit of a segment comes to disk, its file does not."""
-    original = SimulatedDisk.stage
+    _without_sync(patch, lambda path: path.startswith(paths.SEGMENT_FOLDER))
 
-    def stage(disk: SimulatedDisk, path: str, buffers: Any, *, sync: bool) -> None:
-        original(disk, path, buffers, sync=sync and not path.startswith(paths.SEGMENT_FOLDER))
 
-    patch.setattr(SimulatedDisk, "stage", stage)
+def syncs_only_the_first_of_many(patch: pytest.MonkeyPatch) -> None:
+    """Of files that are staged together one is on disk."""
+    original = SimulatedDisk.stage_together
+
+    def stage_together(disk: SimulatedDisk, files: Any) -> None:
+        original(disk, files[:1])
+        for path, buffers in files[1:]:
+            disk.stage(path, buffers, sync=False)
+
+    patch.setattr(SimulatedDisk, "stage_together", stage_together)
+
+
+def _without_sync(patch: pytest.MonkeyPatch, chosen: Callable[[str], bool]) -> None:
+    original = SimulatedDisk.stage_together
+
+    def stage_together(disk: SimulatedDisk, files: Any) -> None:
+        for path, buffers in files:
+            if chosen(path):
+                disk.stage(path, buffers, sync=False)
+            else:
+                original(disk, [(path, buffers)])
+
+    patch.setattr(SimulatedDisk, "stage_together", stage_together)
 
 
 def seals_all_but_the_last_row(patch: pytest.MonkeyPatch) -> None:
@@ -192,12 +212,7 @@ def checkpoints_what_is_not_on_disk(patch: pytest.MonkeyPatch) -> None:
 
 def publishes_a_root_before_its_pages(patch: pytest.MonkeyPatch) -> None:
     """Pages are on disk some time after the root that names them."""
-    original = SimulatedDisk.stage
-
-    def stage(disk: SimulatedDisk, path: str, buffers: Any, *, sync: bool) -> None:
-        original(disk, path, buffers, sync=sync and not path.startswith(paths.PAGE_FOLDER))
-
-    patch.setattr(SimulatedDisk, "stage", stage)
+    _without_sync(patch, lambda path: path.startswith(paths.PAGE_FOLDER))
 
 
 def collects_what_came_after_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
@@ -359,6 +374,7 @@ MUTANTS: tuple[Mutant, ...] = (
     takes_damage_for_a_tail,
     plans_on_what_changed_since,
     names_a_segment_before_it_is_on_disk,
+    syncs_only_the_first_of_many,
     seals_all_but_the_last_row,
     checkpoints_what_is_not_on_disk,
     publishes_a_root_before_its_pages,

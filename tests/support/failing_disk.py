@@ -44,6 +44,10 @@ class FailingDisk(LocalDisk):
         self.check("stage synced" if sync else "stage")
         super().stage(path, buffers, sync=sync)
 
+    def stage_together(self, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
+        self.check("stage synced")
+        super().stage_together(files)
+
     def sync_staged(self, paths: Iterable[str]) -> None:
         self.check("sync staged")
         super().sync_staged(paths)

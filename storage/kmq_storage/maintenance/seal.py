@@ -12,12 +12,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from kmq_storage import limits
 from kmq_storage.cutting import cut
+from kmq_storage.errors import CorruptionError, IllegalStateError
+from kmq_storage.format.layout_entries import SegmentEntry
 from kmq_storage.format.manifest import LOG, SEGMENT, STAGED, Row, Rows, weight_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.index.offset_index import IsWanted
@@ -26,7 +28,7 @@ from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.candidates import wanted_rows
 from kmq_storage.maintenance.manner import PLAIN, Manner
-from kmq_storage.maintenance.replacement import FULL_SHARE, Replacement
+from kmq_storage.maintenance.replacement import FULL_SHARE, Records, Replacement
 from kmq_storage.maintenance.reports import SealReport
 from kmq_storage.maintenance.segments import Replacer, Written
 
@@ -126,16 +128,29 @@ def _to_sort(row: Row) -> int:
     return max(weight, row.rows * limits.RUN_BYTES // limits.SORTED_ROWS_MAX)
 
 
+#: Replacements whose segments are written together, and what waits until these are on disk.
+Group: TypeAlias = list[Replacement]
+_Written: TypeAlias = Callable[[], list[SegmentEntry]]
+
+#: More than the bytes of a segment in a commit, which fits into a log file.
+_ENTRY_BYTES = 256
+
+
 def seal(
     log: CommitLog, plan: Iterable[Replacement], *, manner: Manner = PLAIN, at_once: int = 1
 ) -> SealReport:
-    """Carry out a plan; `at_once` segments are written in parallel, and committed one by one."""
+    """Carry out a plan; `at_once` groups of segments are written in parallel.
+
+    The segments of a group are synced together, and named by one commit. If one of them can't be
+    written or committed, the others are, one by one.
+    """
     segments = rows = size = conflicts = 0
     replacer = Replacer(log, manner.rest)
-    with closing(_begun(log, replacer, plan, at_once)) as begun:
-        for replaced, written in begun:
-            with manner.apart():
-                entry = replacer.put(replaced, written)
+    most = log.identity.log_file_bytes // _ENTRY_BYTES
+    groups = together(plan, max(min(limits.STAGED_TOGETHER, most), 1))
+    with closing(_begun(log, replacer, groups, at_once)) as begun:
+        for group, written in begun:
+            for entry in _put(replacer, group, written, ChunkReader(log.files), manner):
                 if entry is None:
                     conflicts += 1
                 else:
@@ -143,20 +158,46 @@ def seal(
     return SealReport(segments, rows, size, conflicts)
 
 
+def together(plan: Iterable[Replacement], most: int = limits.STAGED_TOGETHER) -> Iterator[Group]:
+    """Groups of at most `most` small segments; a large one is a group by itself.
+
+    What was planned before an error is returned before it is raised.
+    """
+    group: Group = []
+    weight = 0
+    try:
+        for each in plan:
+            own = sum(map(weight_of, each.rows))
+            if group and (len(group) == most or weight + own > limits.WRITE_BYTES):
+                yield group
+                group, weight = [], 0
+            group.append(each)
+            weight += own
+    except CorruptionError:
+        if group:
+            yield group
+        raise
+    if group:
+        yield group
+
+
 def _begun(
-    log: CommitLog, replacer: Replacer, plan: Iterable[Replacement], at_once: int
-) -> Generator[tuple[Replacement, Written]]:
-    """Each replacement with its segment, which is being written; unused segments are removed."""
-    if at_once == 1:
+    log: CommitLog, replacer: Replacer, groups: Iterable[Group], at_once: int
+) -> Generator[tuple[Group, _Written]]:
+    """Each group with its segments, which are being written; unused segments are removed."""
+
+    def new(group: Group) -> list[tuple[Replacement, Records]]:
         reader = ChunkReader(log.files)
-        yield from ((each, partial(replacer.write, each, each.slices(reader))) for each in plan)
+        return [(each, each.slices(reader)) for each in group]
+
+    if at_once == 1:
+        yield from ((each, partial(replacer.write_together, new(each))) for each in groups)
         return
-    begun: deque[tuple[Replacement, Written]] = deque()
+    begun: deque[tuple[Group, _Written]] = deque()
     with ThreadPoolExecutor(at_once, "kmq-seal") as pool:
         try:
-            for each in plan:
-                slices = each.slices(ChunkReader(log.files))
-                begun.append((each, pool.submit(replacer.write, each, slices).result))
+            for each in groups:
+                begun.append((each, pool.submit(replacer.write_together, new(each)).result))
                 if len(begun) == at_once:
                     yield begun.popleft()
             while begun:
@@ -164,3 +205,28 @@ def _begun(
         finally:
             for _, written in begun:
                 replacer.give_up(written)
+
+
+def _put(
+    replacer: Replacer, group: Group, written: _Written, reader: ChunkReader, manner: Manner
+) -> list[SegmentEntry | None]:
+    """Commit a group; None for each segment whose partition changed meanwhile."""
+    ways: list[Written] = [lambda: written()[0]]
+    if len(group) > 1:
+        try:
+            entries = written()
+        except (CorruptionError, IllegalStateError):  # so no file of the group is there
+            ways = [partial(replacer.write, each, each.slices(reader)) for each in group]
+        else:
+            if replacer.put_together(group, entries):
+                return [*entries]
+            ways = [partial(_itself, entry) for entry in entries]
+    done: list[SegmentEntry | None] = []
+    for replaced, way in zip(group, ways, strict=True):
+        with manner.apart():
+            done.append(replacer.put(replaced, way))
+    return done
+
+
+def _itself(entry: SegmentEntry) -> SegmentEntry:
+    return entry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -33,6 +34,9 @@ from kmq_storage.maintenance.runs import (
 from kmq_storage.objects.allocators import give_back
 from kmq_storage.objects.files import Files
 
+#: What to write a segment from: the id of its file, the rows that it replaces, and its records.
+NewSegment: TypeAlias = tuple[bytes, Replacement, Records]
+
 
 def write_segment(
     files: Files,
@@ -46,17 +50,48 @@ def write_segment(
 
     `check` is called before each piece; if it raises, there is no file.
     """
+    return write_segments(files, [(file_id, replaced, records)], check=check)[0]
+
+
+def write_segments(
+    files: Files, new: Iterable[NewSegment], *, check: Callable[[], None] = lambda: None
+) -> list[SegmentEntry]:
+    """As `write_segment`, for several files that are synced together; all are there, or none."""
+    begun = [_Begun(*each) for each in new]
+    with translated(files.url):
+        files.stage_together([(each.file, _checked(each.buffers(), check)) for each in begun])
+    if any(each.replaced.topic.settings.keyed for each in begun):
+        give_back()  # free the memory in which runs were sorted
+    return [each.entry() for each in begun]
+
+
+class _Begun:
+    """A segment that is being written."""
+
+    def __init__(self, file_id: bytes, replaced: Replacement, records: Records) -> None:
+        self.replaced = replaced
+        base, _ = replaced.span
+        self.file = paths.segment_file(replaced.topic.id, replaced.partition, base, file_id)
+        self._file_id = file_id
+        self._records = records if isinstance(records, SortedRecords) else _Watched(records)
+        self._batches, self._encoder = _encoded(file_id, replaced, self._records)
+
+    def buffers(self) -> Iterable[Bytes]:
+        """The bytes of the file."""
+        return self._encoder.buffers(self._batches)
+
+    def entry(self) -> SegmentEntry:
+        """The entry for its commit, once the file is written."""
+        waits = isinstance(self._records, _Watched) and self._records.has_tombstones
+        return _entry(self._file_id, self.replaced, self._encoder, tombstones=waits)
+
+
+def _entry(
+    file_id: bytes, replaced: Replacement, encoder: SegmentEncoder, *, tombstones: bool
+) -> SegmentEntry:
     topic, (base, end) = replaced.topic, replaced.span
     old_rows, old_size = replaced.held
-    file = paths.segment_file(topic.id, replaced.partition, base, file_id)
-    watched = records if isinstance(records, SortedRecords) else _Watched(records)
-    batches, encoder = _encoded(file_id, replaced, watched)
-    with translated(files.url):
-        files.stage(file, _checked(encoder.buffers(batches), check), sync=True)
-    if topic.settings.keyed:
-        give_back()  # free the memory in which the run was sorted
-    compacts = topic.settings.cleanup == "compact"
-    waits = compacts and isinstance(watched, _Watched) and watched.has_tombstones
+    waits = tombstones and topic.settings.cleanup == "compact"
     return SegmentEntry(
         topic_id=topic.id,
         partition=replaced.partition,

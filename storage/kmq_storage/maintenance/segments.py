@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.maintenance.manner import Rest, no_rest
 from kmq_storage.maintenance.replacement import Records, Replacement
-from kmq_storage.maintenance.segment_files import write_segment
+from kmq_storage.maintenance.segment_files import write_segment, write_segments
 
 #: Waits until a segment is on disk, and returns its entry.
 Written: TypeAlias = Callable[[], SegmentEntry]
@@ -77,6 +77,12 @@ class Replacer:
         log, file_id = self._log, new_file_id(self._log.environment.new_uuid(), replaced.lsn)
         return write_segment(log.files, file_id, replaced, records, check=self._between)
 
+    def write_together(self, new: Iterable[tuple[Replacement, Records]]) -> list[SegmentEntry]:
+        """As `write`, for several segments: all are written, or none."""
+        files, new_uuid = self._log.files, self._log.environment.new_uuid
+        named = ((new_file_id(new_uuid(), each.lsn), each, records) for each, records in new)
+        return write_segments(files, named, check=self._between)
+
     def _between(self) -> None:
         self._rest()
         self._log.check_open()
@@ -100,44 +106,64 @@ class Replacer:
             raise
         if compacted is not None:
             entry = compacted.noted(entry)
-        elif replaced.is_whole and not before:
-            lost, keyed = entry.old_rows - entry.rows, replaced.topic.settings.keyed
-            assert lost >= 0 if keyed else not lost, "no record is lost, or there twice"
-        if self._commit(entry, before):
+        elif not before:
+            _check_whole(replaced, entry)
+        if self._commit([(entry, before)]):
             return entry
-        self.give_up(lambda: entry)
+        self.give_up(lambda: [entry])
         return None
 
-    def give_up(self, written: Written) -> None:
-        """Remove a segment that was not committed; if that fails, it is collected later."""
+    def put_together(
+        self, replaced: Iterable[Replacement], entries: Sequence[SegmentEntry]
+    ) -> bool:
+        """Commit segments that were written together; False, and no commit, if any can't be.
+
+        The files stay: `put` commits those that can be committed one by one.
+        """
+        for each, entry in zip(replaced, entries, strict=True):
+            _check_whole(each, entry)
+        return self._commit([(entry, ()) for entry in entries])
+
+    def give_up(self, written: Callable[[], Sequence[SegmentEntry]]) -> None:
+        """Remove segments that were not committed; if that fails, they are collected later."""
         with suppress(OSError, KmqError):
-            entry = written()
-            file = paths.segment_file(*_key(entry), entry.base_offset, entry.file_id)
-            self._log.files.remove(file)
+            files = (
+                paths.segment_file(*_key(entry), entry.base_offset, entry.file_id)
+                for entry in written()
+            )
+            self._log.files.remove(*files)
 
     def mark(self, segment: Replacement, compacted: Compacted) -> bool:
         """Mark a segment as compacted although it stays as it is; False if it changed."""
-        return self._commit(compacted.noted(_as_it_is(segment)), known=True)
+        return self._commit([(compacted.noted(_as_it_is(segment)), ())], known=True)
 
     def cut_out(self, gaps: Sequence[GapEntry]) -> bool:
         """Give up ranges of one partition; False when it changed meanwhile."""
-        return self._commit(gaps[-1], gaps[:-1])
+        return self._commit([(gaps[-1], gaps[:-1])])
 
     def _commit(
         self,
-        entry: SegmentEntry | GapEntry,
-        before: Sequence[GapEntry | TrimEntry] = (),
+        layouts: Sequence[tuple[SegmentEntry | GapEntry, Sequence[GapEntry | TrimEntry]]],
         *,
         known: bool = False,
     ) -> bool:
-        key = _key(entry)
-        planned = max(self._lsns.get(key, 0), entry.planned_lsn)
-        entries = (replace(each, planned_lsn=planned) for each in (*before, entry))
+        """Commit entries, each with those that come before it; False when one is refused."""
+        units = [Unit(self._on_own((*before, entry)), known=known) for entry, before in layouts]
         try:
-            self._lsns[key] = self._log.commit([Unit(tuple(entries), known=known)]).lsn
+            lsn = self._log.commit(units).lsn
         except (ConflictError, NotFoundError):
             return False
+        self._lsns.update((_key(entry), lsn) for entry, _ in layouts)
         return True
+
+    def _on_own(
+        self, entries: Iterable[SegmentEntry | GapEntry | TrimEntry]
+    ) -> tuple[SegmentEntry | GapEntry | TrimEntry, ...]:
+        """Entries of a partition that are also planned on this replacer's own last commit there."""
+        return tuple(
+            replace(each, planned_lsn=max(self._lsns.get(_key(each), 0), each.planned_lsn))
+            for each in entries
+        )
 
     def _is_outdated(self, replaced: Replacement) -> bool:
         key = (replaced.topic.id, replaced.partition)
@@ -146,7 +172,13 @@ class Replacer:
         return topic is None or topic.partition(key[1]).layout_lsn > planned
 
 
-def _key(entry: SegmentEntry | GapEntry) -> Key:
+def _check_whole(replaced: Replacement, entry: SegmentEntry) -> None:
+    if replaced.is_whole:
+        lost, keyed = entry.old_rows - entry.rows, replaced.topic.settings.keyed
+        assert lost >= 0 if keyed else not lost, "no record is lost, or there twice"
+
+
+def _key(entry: SegmentEntry | GapEntry | TrimEntry) -> Key:
     return entry.topic_id, entry.partition
 
 

@@ -16,7 +16,7 @@ from kmq_storage.format.identity import BucketFacts
 from kmq_storage.objects.branch_bucket import BranchBucket
 from kmq_storage.objects.bucket import Bucket, Put, joined_bytes, prefix_of
 from kmq_storage.objects.cache_folder import CacheFolder
-from kmq_storage.objects.files import Bytes, FoundFile
+from kmq_storage.objects.files import Bytes, FoundFile, stage_each
 from kmq_storage.objects.lease import Lease, store_time
 from kmq_storage.objects.probe import RACES, Race, probe
 from kmq_storage.objects.read_cache import ReadCache, RemoteContents
@@ -185,6 +185,10 @@ class BucketFiles:
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """See `Files.stage`."""
         self.bucket.put(path, buffers)
+
+    def stage_together(self, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
+        """See `Files.stage_together`."""
+        stage_each(self, files)
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> Lease:
         """A lock among hosts: a lease, which ends some seconds after its holder died."""

@@ -115,17 +115,20 @@ def sync_data(fd: int) -> None:
         os.fdatasync(fd)
 
 
-def make_folder(folder: str) -> None:
-    """Create a folder and its parents, and sync their names, without which files are lost."""
-    if os.path.isdir(folder):
+def make_folder(*folders: str) -> None:
+    """Create folders and their parents, and sync their names, without which files are lost."""
+    missing = [folder for folder in folders if not os.path.isdir(folder)]
+    if not missing:
         return
-    parent = os.path.dirname(folder)
-    make_folder(parent)
-    with suppress(FileExistsError):
-        os.mkdir(folder, mode=0o700)
-    if not os.path.isdir(folder):
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
-    sync_folder(parent)
+    parents = {os.path.dirname(folder) for folder in missing}
+    make_folder(*parents)
+    for folder in missing:
+        with suppress(FileExistsError):
+            os.mkdir(folder, mode=0o700)
+        if not os.path.isdir(folder):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+    for parent in parents:
+        sync_folder(parent)
 
 
 def sync_file_system(folder: str) -> None:

@@ -7,7 +7,7 @@ translates it, since it knows what the error means for a commit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -103,6 +103,9 @@ class Files(Protocol):
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """Create a file with a unique name, which no process reads before a commit names it."""
 
+    def stage_together(self, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
+        """As `stage`, for several files that are synced together; after an error there is none."""
+
     def open_lock(self, path: str, *, seconds: float | None = None) -> Lock:
         """Open or create a lock.
 
@@ -136,3 +139,16 @@ class Files(Protocol):
 
     def close(self) -> None:
         """Release files, maps and locks."""
+
+
+def stage_each(files: Files, new: Iterable[tuple[str, Iterable[Bytes]]]) -> None:
+    """`Files.stage_together`, where a file that is there is durable."""
+    staged: list[str] = []
+    try:
+        for path, buffers in new:
+            files.stage(path, buffers, sync=True)
+            staged.append(path)
+    except Exception:
+        with suppress(OSError):
+            files.remove(*staged)
+        raise

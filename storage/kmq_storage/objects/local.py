@@ -30,7 +30,7 @@ from kmq_storage.objects.mapped_log import MappedLogFile
 from kmq_storage.objects.mapped_words import MappedWords
 from kmq_storage.objects.mapping import mapped_file
 from kmq_storage.objects.memory import MemoryWords
-from kmq_storage.objects.new_file import fill
+from kmq_storage.objects.new_file import create, create_together, fill
 
 _ELSEWHERE = "the folder was moved, removed or replaced since the store was opened"
 #: The unit of `st_blocks`, whatever the blocks of the file system are.
@@ -159,17 +159,21 @@ class LocalDisk:
     def stage(self, path: str, buffers: Iterable[Bytes], *, sync: bool) -> None:
         """See `Files.stage`."""
         target = self._place(path)
-        folder = os.path.dirname(target)
-        make_folder(folder)
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        if sync:
+            create_together([(target, buffers)])
+            return
+        make_folder(os.path.dirname(target))
+        fd = create(target)
         try:
-            fill(fd, buffers, sync=sync)
+            fill(fd, buffers, sync=False)
         except BaseException:  # including errors of the iterator of buffers
             with suppress(OSError):
                 os.unlink(target)
             raise
-        if sync:
-            sync_folder(folder)
+
+    def stage_together(self, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
+        """See `Files.stage_together`."""
+        create_together([(self._place(path), buffers) for path, buffers in files])
 
     def sync_staged(self, paths: Iterable[str]) -> None:
         """See `Disk.sync_staged`."""

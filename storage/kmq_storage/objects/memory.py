@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 import pyarrow as pa
 
 from kmq_storage.environment import SYSTEM
-from kmq_storage.objects.files import Bytes, Files, FoundFile
+from kmq_storage.objects.files import Bytes, Files, FoundFile, stage_each
 from kmq_storage.objects.owner import Owner
 from kmq_storage.waking import Sleepers
 
@@ -124,6 +124,10 @@ class MemoryDisk:
         """See `Files.stage`."""
         if not self.publish(path, list(buffers), sync=sync):
             raise FileExistsError(path)
+
+    def stage_together(self, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
+        """See `Files.stage_together`."""
+        stage_each(self, files)
 
     def sync_staged(self, paths: Iterable[str]) -> None:
         """Do nothing: memory needs no sync."""

@@ -1,33 +1,83 @@
-"""Writing a new file from buffers that are generated while it is written."""
+"""Writing new files from buffers that are generated while they are written."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, suppress
 from functools import partial
 
 from kmq_storage import limits
-from kmq_storage.objects.file_io import allocate, begin_writeback, sync_data, write_all
+from kmq_storage.objects.file_io import (
+    allocate,
+    begin_writeback,
+    make_folder,
+    sync_data,
+    sync_folder,
+    write_all,
+)
 from kmq_storage.objects.files import Bytes
 
 #: Buffers that are written with one call, and the number of their bytes.
 _Group = tuple[list[memoryview], int]
 
 
+def create_together(files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
+    """Create files by their paths, and sync them and their names; after an error there is none.
+
+    All are written before the first is synced: one write of the file system's journal then serves
+    many of them. They stay open until then, as a failed write is told to those who have it open.
+    """
+    folders = sorted({os.path.dirname(path) for path, _ in files})
+    make_folder(*folders)
+    with ExitStack() as undone:
+        with ExitStack() as opened:
+            descriptors = [_created(path, buffers, opened, undone) for path, buffers in files]
+            for fd in descriptors:
+                sync_data(fd)
+        for folder in folders:
+            sync_folder(folder)
+        undone.pop_all()
+
+
+def _created(path: str, buffers: Iterable[Bytes], opened: ExitStack, undone: ExitStack) -> int:
+    """Write a file; its descriptor is closed by `opened`, and `undone` removes the file."""
+    fd = create(path)
+    opened.callback(os.close, fd)
+    undone.callback(_remove, path)
+    _fill(fd, buffers, begin=True)
+    begin_writeback(fd, 0, 0)  # of all that is left
+    return fd
+
+
+def create(path: str) -> int:
+    """A descriptor of a new file; FileExistsError when the name is taken."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)
+
+
 def fill(fd: int, buffers: Iterable[Bytes], *, sync: bool) -> None:
     """Write a new file, sync it if asked to, and close it in any case."""
     try:
-        groups = _groups(buffers)
-        group, size = next(groups, ([], 0))
-        if size < limits.WRITE_BYTES:
-            _write(fd, 0, group, size)
-        else:
-            _write_behind(fd, (group, size), groups, begin=sync)
+        _fill(fd, buffers, begin=sync)
         if sync:
             sync_data(fd)
     finally:
         os.close(fd)
+
+
+def _fill(fd: int, buffers: Iterable[Bytes], *, begin: bool) -> None:
+    groups = _groups(buffers)
+    group, size = next(groups, ([], 0))
+    if size < limits.WRITE_BYTES:
+        _write(fd, 0, group, size)
+    else:
+        _write_behind(fd, (group, size), groups, begin=begin)
 
 
 def _write_behind(fd: int, group: _Group, rest: Iterator[_Group], *, begin: bool) -> None:

@@ -112,14 +112,14 @@ def test_a_producer_whose_file_was_collected_writes_it_again(
 def test_a_sealer_whose_segment_was_collected_is_one_that_came_too_late(
     store: Store, disk: DyingDisk, monkeypatch: pytest.MonkeyPatch
 ):
-    write = segment_files.write_segment
+    write = segment_files.write_segments
 
     def slow(*args: object, **options: object) -> object:
-        entry = write(*args, **options)  # type: ignore[arg-type]
+        entries = write(*args, **options)  # type: ignore[arg-type]
         _another_collects(disk)
-        return entry
+        return entries
 
-    monkeypatch.setattr("kmq_storage.maintenance.segments.write_segment", slow)
+    monkeypatch.setattr("kmq_storage.maintenance.segments.write_segments", slow)
     assert store.seal().conflicts == 1
     monkeypatch.undo()
     assert store.seal().segments == 1
