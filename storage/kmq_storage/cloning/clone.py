@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kmq_storage import paths
+from kmq_storage import limits, paths
 from kmq_storage.cloning.sharing import Sharing, sharing_of
+from kmq_storage.cutting import cut
 from kmq_storage.errors import AlreadyExistsError, UnavailableError
 from kmq_storage.format.identity import Identity, encode_identity
 from kmq_storage.format.layout_entries import SegmentEntry
@@ -34,8 +35,8 @@ from kmq_storage.log.store_files import (
 )
 from kmq_storage.maintenance.checkpointing import check_undamaged
 from kmq_storage.maintenance.reports import CloneReport
-from kmq_storage.maintenance.seal import plan_seal
-from kmq_storage.maintenance.segment_files import write_segment
+from kmq_storage.maintenance.seal import plan_seal, together
+from kmq_storage.maintenance.segment_files import write_segments
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
 from kmq_storage.queues.slips import tell_noted
@@ -152,8 +153,7 @@ class _Built:
 def _build(source: CommitLog, target: Disk | BucketFiles, sharing: Sharing) -> _Built:
     """Make all but the identity; CorruptionError with `missing` when a file moved meanwhile."""
     for folder in _LEFT_OVER:
-        for file in list(target.walk(folder)):
-            target.remove(file.path)
+        target.remove(*(file.path for file in list(target.walk(folder))))
     state, cursor = source.snapshot()
     check_undamaged(state)
     if not state.lsn:
@@ -175,12 +175,12 @@ def _copy_unsealed(
     source: CommitLog, target: Disk | BucketFiles, state: StoreState
 ) -> Iterator[SegmentEntry]:
     """Write records in the commit log into own segments of the clone, and update the state."""
-    reader = ChunkReader(source.files)
-    for replaced in list(plan_seal(state, staged=False)):
-        file_id = source.environment.new_uuid().bytes
-        entry = write_segment(target, file_id, replaced, replaced.slices(reader))
-        state.apply(state.lsn, 0, [entry])
-        yield entry
+    reader, new_uuid = ChunkReader(source.files), source.environment.new_uuid
+    for group in together(list(plan_seal(state, staged=False))):
+        new = [(new_uuid().bytes, each, each.slices(reader)) for each in group]
+        for entry in write_segments(target, new):
+            state.apply(state.lsn, 0, [entry])
+            yield entry
 
 
 def _copy_pages(
@@ -189,10 +189,9 @@ def _copy_pages(
     """Copy the unchanged pages, since a clone does not share its manifest."""
     assert state.manifest is not None, "a reader's state has a manifest"
     unchanged = {ref.page_id for ref in state.manifest.refs}
-    for ref in refs:
-        if ref.page_id in unchanged:
-            file = paths.page_file(ref.page_id)
-            target.stage(file, [source.files.map(file)], sync=True)
+    files = [paths.page_file(ref.page_id) for ref in refs if ref.page_id in unchanged]
+    for some in cut(files, lambda _: 1, limits.STAGED_TOGETHER):
+        target.stage_together([(file, [source.files.map(file)]) for file in some])
 
 
 def _shared_files(manifest: Manifest, own: set[bytes]) -> dict[bytes, str]:

@@ -19,14 +19,28 @@ from kmq_spark.client.store import Store
 from kmq_storage import paths
 from kmq_storage.cloning.clone import make_clone
 from kmq_storage.log.checkpoints.checkpoint import checkpoints
+from kmq_storage.objects.local import LocalDisk
 from tests.support.dying_bucket import ROWS, DyingBucket, clone_to, fill, open_bucket
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import Sent, open_engine, rows_of, send_rows
+from tests.support.failing_disk import FailingDisk
 
 
 @pytest.fixture
 def bucket() -> DyingBucket:
     return DyingBucket("memory-bucket://b/source")
+
+
+def test_records_of_many_partitions_that_are_not_sealed_are_copied_with_few_syncs(tmp_path: Path):
+    source = open_engine(LocalDisk(tmp_path / "source"), file_bytes=64 * 1024)
+    source.create_topic("many", partitions=9)
+    for number in range(9):
+        send_rows(source.log, "many", ROWS, partition=number)
+    target = FailingDisk(tmp_path / "clone")
+    make_clone(source.log, target)
+    assert target.calls.count("stage synced") == 2  # all segments, and a page
+    clone = open_engine(target)
+    assert all(list(rows_of(clone, "many", n).values()) == ROWS for n in range(9))
 
 
 @pytest.mark.parametrize("growing", [True, False])
