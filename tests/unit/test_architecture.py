@@ -122,6 +122,7 @@ MAY_DELETE = {
     "kmq_storage.log.bucket.commit_objects",  # for `collect`: commits before every checkpoint
     "kmq_storage.log.files.folder",  # for the journal: for `collect`; what was cut off, or replaced
     "kmq_storage.log.store_files",  # the identity of a store that gives way to a clone
+    "kmq_storage.log.uploads",  # its own staged files, of which a signal interrupted the write
     "kmq_storage.maintenance.collect",
     "kmq_storage.maintenance.pins",  # its own pin
     "kmq_storage.maintenance.segments",  # a segment whose commit was refused

@@ -38,7 +38,7 @@ from kmq_storage.log.binding.uniq_binding import StoredBeforeError
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
-from kmq_storage.log.uploads import Uploads
+from kmq_storage.log.uploads import Later, Together, Uploads
 from kmq_storage.queues.deliveries import forget_expired
 from kmq_storage.waking import can_be_interrupted
 
@@ -67,7 +67,7 @@ class Committer:
             file_ids(log),
             sync=durable,
             small_room=log.small_room,
-            uploads=Uploads() if log.is_remote else None,
+            later=_later(log, durable=durable),
         )
 
     def check_epoch(self) -> None:
@@ -210,9 +210,11 @@ class Committer:
         """
         try:
             no_room = -self._log.small_room  # not for small batches, either
-            # Each work makes a file, with its syncs, for each of its partitions.
+            # Each work makes a file for each of its partitions.
             works = work_of_many(sends, limits.TRANSACTION_MEMORY_BYTES)
             units = self._encode_all(works, {}, room=no_room)
+            if not self._log.is_remote:  # there, uploads go on beside the transaction
+                units = self._uploaded(units)
         except OSError as error:
             raise UnavailableError(f"store {self._log.files.url}: {error}") from error
         for refused in filter(None, (send.first_error() for send in sends)):
@@ -314,6 +316,12 @@ class Committer:
         except (KmqError, RefusedError, OSError):
             return False
         return True
+
+
+def _later(log: CommitLog, *, durable: bool) -> Later | None:
+    if log.is_remote:
+        return Uploads(log.files)
+    return Together(log.files) if durable else None
 
 
 def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:

@@ -45,7 +45,7 @@ class StagedOutput:
     def __init__(self, url: str, lsn: int) -> None:
         files = open_files(url, storage_options=storage_options(url))
         self._stager = Stager(
-            files, lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True, uploads=Uploads()
+            files, lambda: new_file_id(SYSTEM.new_uuid(), lsn), sync=True, later=Uploads(files)
         )
         self._waiting: dict[Key, _Run] = {}
         self._waiting_bytes = 0

@@ -20,7 +20,7 @@ from kmq_storage.format.staged_file import StagedEncoder, has_parts, staged_sche
 from kmq_storage.format.typed import versioned
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
-from kmq_storage.log.uploads import Uploads
+from kmq_storage.log.uploads import Later
 from kmq_storage.objects.files import Files
 
 #: Room for the footer, which repeats the schema and has 24 bytes per batch.
@@ -93,7 +93,7 @@ class Stager:
         sync: bool,
         inline_bytes_max: int = limits.INLINE_BATCH_BYTES_MAX,
         small_room: int = 0,
-        uploads: Uploads | None = None,
+        later: Later | None = None,
     ) -> None:
         self._files = files
         self._new_id = new_id
@@ -101,12 +101,12 @@ class Stager:
         self._inline_bytes_max = inline_bytes_max
         #: See `CommitLog.small_room`.
         self._small_room = small_room
-        #: Writes files in the background; if None, `stage` writes each file itself.
-        self._uploads = uploads
+        #: Writes files later than they are placed; if None, `stage` writes each file itself.
+        self._later = later
 
     def is_prompt(self, parts: Sequence[PartitionRecords], *, room: int) -> bool:
         """Whether placing these records would return at once: inline, or uploaded meanwhile."""
-        if self._uploads is not None:
+        if self._later is not None and self._later.is_prompt:
             return True
         sizes = [sum(_message_lengths(records)) for records in parts]
         return sum(sizes) <= room and max(sizes, default=0) <= self._inline_bytes_max
@@ -137,17 +137,17 @@ class Stager:
     def stage(self, records: PartitionRecords) -> list[RecordsEntry]:
         """Stage records in one file; returns the entries with which a commit refers to it.
 
-        With uploads, the file may not be complete yet: call `wait_for` before the commit.
+        With `later`, the file may not be there yet: call `wait_for` before the commit.
         """
         return self._stage(records, _message_lengths(records))
 
     def _stage(self, records: PartitionRecords, lengths: Sequence[int]) -> list[RecordsEntry]:
         file_id = self._new_id()
         contents, places = _arrow_file(records, lengths)
-        if self._uploads is None:
+        if self._later is None:
             self._write(file_id, contents)
         else:
-            self._uploads.begin(file_id, lambda: self._write(file_id, contents))
+            self._later.begin(file_id, contents)
         return [
             _staged_entry(records, sized, file_id, place)
             for sized, place in zip(records.batches, places, strict=True)
@@ -158,9 +158,9 @@ class Stager:
             self._files.stage(paths.staged_file(file_id), [contents], sync=self._sync)
 
     def wait_for(self, entries: Iterable[Entry]) -> None:
-        """Wait until the files that these entries name are complete; raises an upload's error."""
-        if self._uploads is not None:
-            self._uploads.wait_for({e.staged for e in entries if isinstance(e, RecordsEntry)})
+        """Wait until the files that these entries name are there; raises the error of one."""
+        if self._later is not None:
+            self._later.wait_for({e.staged for e in entries if isinstance(e, RecordsEntry)})
 
 
 def _message_lengths(records: PartitionRecords) -> list[int]:
