@@ -90,7 +90,7 @@ class Producer(Handle[producer.Producer]):
     async def send_offsets_to_transaction(self, offsets: Offsets, group: str | Consumer) -> None:
         """Commit offsets for a group, or as a consumer of the group, in the open transaction."""
         run = _turn_of(group, self._run)
-        await run(self._handle.send_offsets_to_transaction, offsets, twin_of(group))
+        await run(self._handle.send_offsets_to_transaction, offsets, _twin_of(group))
 
     async def flush(self, timeout: float | None = None) -> int:
         """Wait until everything sent so far is durable; return how many records are not."""
@@ -171,7 +171,7 @@ class Transaction:
     async def commit_offsets(self, offsets: Consumer | Mapping[str, Offsets]) -> None:
         """Commit the positions of a consumer, or `{group: offsets}`, in the transaction."""
         run = _turn_of(offsets, self._run)
-        await run(self._twin.commit_offsets, twin_of(offsets))
+        await run(self._twin.commit_offsets, _twin_of(offsets))
 
     async def __aenter__(self) -> Self:
         self._owner = asyncio.current_task()
@@ -197,6 +197,6 @@ def _turn_of(value: Any, run: Run) -> Run:
     return value._run if isinstance(value, Consumer) else run
 
 
-def twin_of(value: Any) -> Any:
+def _twin_of(value: Any) -> Any:
     """Return the consumer behind one of asyncio; everything else as it is."""
     return value._handle if isinstance(value, Consumer) else value

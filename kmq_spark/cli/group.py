@@ -34,7 +34,7 @@ def _describe(arguments: Namespace, output: Output) -> None:
 
 
 def _set(arguments: Namespace, output: Output) -> None:
-    target = parse_target(arguments.to)
+    target = _parse_target(arguments.to)
     with open_store(arguments) as store:
         store.set_group_offsets(arguments.name, target, topics=arguments.topic)
         info = store.describe_group(arguments.name)
@@ -58,7 +58,7 @@ def _delete(arguments: Namespace, output: Output) -> None:
     output.fact({"deleted": arguments.name}, f"deleted group {arguments.name}")
 
 
-def parse_target(text: str) -> str | datetime | dict[str, dict[int, int]]:
+def _parse_target(text: str) -> str | datetime | dict[str, dict[int, int]]:
     """Return the value of --to: earliest, latest, an instant with a zone, or offsets."""
     if text in ("earliest", "latest"):
         return text

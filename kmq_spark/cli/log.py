@@ -18,12 +18,12 @@ def _log(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         topics = {info.topic_id.bytes: info.name for info in store.topics()}
         for commit in islice(store.commits(arguments.start), arguments.max):
-            entries = [describe_entry(entry, topics) for entry in commit.entries]
+            entries = [_describe_entry(entry, topics) for entry in commit.entries]
             fact = {"lsn": commit.lsn, "time": commit.time, "entries": entries}
             output.stream(fact, _line(fact).encode())
 
 
-def describe_entry(entry: Any, topics: Mapping[bytes, str]) -> dict[str, Any]:
+def _describe_entry(entry: Any, topics: Mapping[bytes, str]) -> dict[str, Any]:
     """Return the fields of an entry; the topic by its name, or by its id once it is deleted."""
     kind = type(entry).__name__.removesuffix("Entry")
     facts = {"kind": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()}

@@ -54,7 +54,7 @@ def check_java() -> Check:
     java = find_java()
     if java is None:
         return Check("java", "warn", "not found", JAVA_ADVICE)
-    found = try_java_version(java)
+    found = _try_java_version(java)
     if found is None:
         return Check("java", "warn", f"{java} doesn't start", JAVA_ADVICE)
     if found < OLDEST_JAVA:
@@ -68,7 +68,7 @@ def find_java() -> str | None:
     return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
-def try_java_version(java: str) -> int | None:
+def _try_java_version(java: str) -> int | None:
     """Return the major version that this java reports (1.8 is 8); None when it doesn't run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, timeout=30, check=True)

@@ -121,7 +121,7 @@ class Producer(StoreUser):
         self._check_open()
         self._shared.settle()
         if partition is None:
-            _, partition = self._place(target_of(messages[0]))
+            _, partition = self._place(_target_of(messages[0]))
         with self._store.producer() as engine, engine.transaction():
             for message in messages:
                 self._put(engine, message, partition)
@@ -129,7 +129,7 @@ class Producer(StoreUser):
     def _put(
         self, engine: producer.Producer, message: BytesMessage, partition: int | None = None
     ) -> SendResult:
-        topic, number = self._place(target_of(message))
+        topic, number = self._place(_target_of(message))
         headers = message.header_values
         body, key = message.body or b"", None
         if partition is not None or not PLACING.isdisjoint(headers):
@@ -202,8 +202,8 @@ class BatchToPartition(BothSpellings):
 
     def send(self, message: BytesMessage) -> None:
         """Add a message; InvalidRequestError when it is for another topic or queue."""
-        target = target_of(message)
-        if self._name != target[1] or any(target_of(m) != target for m in self._messages[:1]):
+        target = _target_of(message)
+        if self._name != target[1] or any(_target_of(m) != target for m in self._messages[:1]):
             raise InvalidRequestError(
                 f"the batch is for {self._name}, the message for {target[0]} {target[1]}"
             )
@@ -222,7 +222,7 @@ class BatchToPartition(BothSpellings):
     close = rollback
 
 
-def target_of(message: BytesMessage) -> tuple[str, Any]:
+def _target_of(message: BytesMessage) -> tuple[str, Any]:
     """Return "Topic" or "Queue", and the name that a message is for."""
     if type(message) is not BytesMessage:
         raise InvalidRequestError(f"only messages of this producer can be sent, not {message!r}")

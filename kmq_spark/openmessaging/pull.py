@@ -69,7 +69,7 @@ class Progress:
         return self.open[0].start if self.open else self.end
 
 
-def check_plain_topic(queue: str, topic: Topic | None) -> None:
+def _check_plain_topic(queue: str, topic: Topic | None) -> None:
     """InvalidRequestError for a typed topic: its records have columns, and no body."""
     if topic is not None and topic.settings.schemas:
         raise InvalidRequestError(
@@ -128,7 +128,7 @@ class PullConsumer(StoreUser):
         for kind, name in (("queue", queue), *(("topic", name) for name in names)):
             check_name(kind, name)  # before one of them is made
         for topic in map(self._store.log.refresh().find_topic, names):
-            check_plain_topic(queue, topic)
+            _check_plain_topic(queue, topic)
         wanted = [self._log_of("Topic", name) for name in names]
         own = self._log_of("Queue", queue)
         log, bound = self._store.log, self._store.log.state.queues.named(queue).bindings
@@ -137,7 +137,7 @@ class PullConsumer(StoreUser):
         bound = log.refresh().queues.named(queue).bindings
         read = [topic for topic in log.state.user_topics() if topic.id in bound]
         for topic in read:
-            check_plain_topic(queue, topic)
+            _check_plain_topic(queue, topic)
         self._queue = queue
         self._follow(queue, [*read, own])
 

@@ -50,7 +50,7 @@ def create_topic(
     """Create a topic, or keep an existing one if `exist_ok`; a warning names what differs."""
     check_name("topic", name)
     settings = checked_settings(TopicSettings(), changes)
-    partitions = checked_partition_count(name, partitions)
+    partitions = _checked_partition_count(name, partitions)
     existing = log.refresh().find_topic(name)
     if existing is None:
         topic_id = log.environment.new_uuid().bytes
@@ -90,7 +90,7 @@ def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
     return values
 
 
-def checked_partition_count(name: str, partitions: object) -> int:
+def _checked_partition_count(name: str, partitions: object) -> int:
     """A valid number of partitions; InvalidRequestError for any other value."""
     count = whole(partitions)
     if count is not None and 1 <= count <= limits.PARTITIONS_MAX:
@@ -117,7 +117,7 @@ def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicI
 
 def add_partitions(log: CommitLog, name: str, total: int) -> TopicInfo:
     """Enlarge a topic to this many partitions; InvalidRequestError for fewer than it has."""
-    total = checked_partition_count(name, total)
+    total = _checked_partition_count(name, total)
 
     def enlarged(topic: Topic) -> TopicEntry:
         if topic.settings.keyed and total > topic.partitions:

@@ -57,13 +57,13 @@ def checked_table(data: Any) -> pa.Table:
             f"messages have the columns queue and value, not {', '.join(data.schema.names)}"
         )
     names, values = (_binary(name, data.column(name)) for name in _COLUMNS)
-    whole = pa.table({"key": checked_queue_names(names), "value": values}).combine_chunks()
+    whole = pa.table({"key": _checked_queue_names(names), "value": values}).combine_chunks()
     return pa.Table.from_batches(whole.to_batches(), whole.schema)
 
 
 def asked_names(queues: Any) -> pa.Array:
     """Names of queues to be asked for at once; InvalidRequestError unless they can be."""
-    names = checked_queue_names(column_of("queues", queues))
+    names = _checked_queue_names(column_of("queues", queues))
     if isinstance(names, pa.ChunkedArray):  # more than an array can have
         raise InvalidRequestError(
             "the names of queues that are asked for together have at most 2 GiB: ask for fewer at "
@@ -73,7 +73,7 @@ def asked_names(queues: Any) -> pa.Array:
     return names
 
 
-def checked_queue_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def _checked_queue_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Names of queues; InvalidRequestError unless each can be one."""
     if names.null_count:
         raise InvalidRequestError("the name of a queue must be text or bytes, not None")

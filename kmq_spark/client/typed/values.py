@@ -66,8 +66,8 @@ def _converted(topic: str, field: pa.Field, convert: Convert, value: Any) -> Any
 
 
 def _column_converter(kind: pa.DataType) -> Convert:
-    """As `converter_of`, for a whole column: what it holds has room in its dictionaries."""
-    convert = converter_of(kind)
+    """As `_converter_of`, for a whole column: what it holds has room in its dictionaries."""
+    convert = _converter_of(kind)
     if not has_narrow_parts(kind):
         return convert
     stored = stored_type(kind)
@@ -81,11 +81,11 @@ def _column_converter(kind: pa.DataType) -> Convert:
     return converted
 
 
-def converter_of(kind: pa.DataType) -> Convert:
+def _converter_of(kind: pa.DataType) -> Convert:
     """What checks and converts a value that is not None; MisfitError says what is wrong."""
     types = pa.types
     if types.is_dictionary(kind):
-        return converter_of(kind.value_type)
+        return _converter_of(kind.value_type)
     if types.is_struct(kind):
         return _struct_converter(kind)
     if types.is_map(kind):
@@ -98,8 +98,8 @@ def converter_of(kind: pa.DataType) -> Convert:
 
 
 def _part_converter(field: pa.Field) -> Convert:
-    """As `converter_of`, for a part that may be None if its field says so."""
-    convert = converter_of(field.type)
+    """As `_converter_of`, for a part that may be None if its field says so."""
+    convert = _converter_of(field.type)
 
     def converted(value: Any) -> Any:
         if value is not None:

@@ -72,13 +72,13 @@ def take(waiting: Waiting, limits: Limits, *, turn: int = 0) -> Numbers:
         taken[served] = 1
         return taken
     if limits.records is not None:
-        records = admit(records, limits.records)
+        records = _admit(records, limits.records)
     if firsts is not None and limits.bytes is not None:
         records = _within_bytes(waiting.cut(records), firsts, limits.bytes)
     return records
 
 
-def admit(backlogs: Numbers, limit: int) -> Numbers:
+def _admit(backlogs: Numbers, limit: int) -> Numbers:
     """Share a limit, which has room for one of each, among backlogs that are not empty."""
     if int(backlogs.sum()) <= limit:
         return backlogs

@@ -101,7 +101,7 @@ def message_metadata_bytes(message: pa.Buffer) -> int:
     return 8 + int.from_bytes(message.slice(4, 4).to_pybytes(), "little")
 
 
-def encode_header(header: FrameHeader, store_seed: int) -> bytes:
+def _encode_header(header: FrameHeader, store_seed: int) -> bytes:
     """The 128 bytes of a header."""
     fields = _FIELDS.pack(
         header.lsn,
@@ -127,7 +127,7 @@ def encode_frame(
     store_seed: int,
 ) -> list[bytes | pa.Buffer]:
     """The buffers of a whole frame, in order, paddings included."""
-    buffers: list[bytes | pa.Buffer] = [encode_header(header, store_seed), directory]
+    buffers: list[bytes | pa.Buffer] = [_encode_header(header, store_seed), directory]
     end = HEADER_BYTES + len(directory)
     for position, body in zip(placed.positions, bodies, strict=True):
         buffers += (bytes(position - end), body)

@@ -234,17 +234,19 @@ def with_nulls(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch with all columns of a schema; missing ones are null."""
     names = batch.schema.names
     columns = [
-        batch.column(field.name) if field.name in names else null_column(field.type, batch.num_rows)
+        batch.column(field.name)
+        if field.name in names
+        else _null_column(field.type, batch.num_rows)
         for field in schema
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def with_light_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with columns of lists and maps that are all null replaced by `null_column`."""
+    """The batch with columns of lists and maps that are all null replaced by `_null_column`."""
     rows = batch.num_rows
     arrays = [
-        null_column(column.type, rows)
+        _null_column(column.type, rows)
         if _is_list(column.type) and column.null_count == rows
         else column
         for column in batch.columns
@@ -257,7 +259,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=16)
-def null_column(kind: pa.DataType, rows: int) -> pa.Array:
+def _null_column(kind: pa.DataType, rows: int) -> pa.Array:
     """A column of nulls that takes less room in a file than that of `pa.nulls`.
 
     Lists and maps share their buffers, so that a segment has these only once.

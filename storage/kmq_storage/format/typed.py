@@ -65,12 +65,12 @@ def typed_schema(own: Iterable[pa.Field], columns: int) -> pa.Schema:
     If it has all columns of a segment, they are in the order of a segment, with own ones first.
     """
     if columns & SEALED_TYPED == SEALED_TYPED:
-        return sealed_schema(own)
+        return _sealed_schema(own)
     before = [field for flag, field in _BEFORE if not flag or flag & columns]
     return pa.schema([*before, *own, *(field for flag, field in _AFTER if flag & columns)])
 
 
-def sealed_schema(own: Iterable[pa.Field]) -> pa.Schema:
+def _sealed_schema(own: Iterable[pa.Field]) -> pa.Schema:
     """The columns of a segment: own ones, the offset, the timestamp, and the optional ones."""
     added = [field for _, field in (*_BEFORE, *_AFTER)]
     return pa.schema([*own, added[-1], *added[:-1]])

@@ -162,7 +162,7 @@ class SharedMembership:
         self._drop_lock()
         self.epoch = 0
         self._id = self._log.environment.new_uuid().hex
-        lock = open_member_lock(self._log, self._id, self._settings.timeout)
+        lock = _open_member_lock(self._log, self._id, self._settings.timeout)
         lock.try_acquire()
         self._lock = lock
 
@@ -263,7 +263,7 @@ class SharedMembership:
             self._drop_lock(keep=self._settings.static)
 
     def _beat_of(self, member: PlannedMember) -> int | None:
-        return open_member_lock(self._log, member.id, member.timeout).last_beat()
+        return _open_member_lock(self._log, member.id, member.timeout).last_beat()
 
 
 def topics_of(state: StoreState) -> Topics:
@@ -285,7 +285,7 @@ def _as_planned(topics: Iterable[Topic]) -> Topics:
     return {topic.name: (topic.id, topic.partitions) for topic in topics}
 
 
-def open_member_lock(log: CommitLog, member_id: str, timeout: float) -> Lock:
+def _open_member_lock(log: CommitLog, member_id: str, timeout: float) -> Lock:
     """The lock of a member that shares a group."""
     return log.files.open_lock(paths.shared_member_lock(member_id), seconds=timeout)
 
@@ -294,7 +294,7 @@ def discard_locks(log: CommitLog, members: Iterable[PlannedMember]) -> None:
     """Delete the locks of former members."""
     for each in members:
         with suppress(OSError):  # a leftover empty file does no harm
-            open_member_lock(log, each.id, each.timeout).discard()
+            _open_member_lock(log, each.id, each.timeout).discard()
 
 
 def let_die(log: CommitLog, group: str) -> None:
@@ -313,5 +313,5 @@ def live_members(log: CommitLog, group: Group) -> dict[int, PlannedMember]:
         return {
             epoch: each
             for epoch, each in group.plan.members.items()
-            if open_member_lock(log, each.id, each.timeout).is_held()
+            if _open_member_lock(log, each.id, each.timeout).is_held()
         }

@@ -68,7 +68,7 @@ def part_of(keys: pa.Array, offsets: Numbers) -> Part:
     return Part(table, offsets[order])
 
 
-def with_part(parts: Sequence[Part], newest: Part) -> list[Part]:
+def _with_part(parts: Sequence[Part], newest: Part) -> list[Part]:
     """The parts with one more; neighbours of about the same size are joined."""
     grown = [*parts, newest]
     while len(alike := _newest_alike(grown)) >= _FAN:
@@ -104,7 +104,7 @@ class Parts:
     def add(self, keys: pa.Array, offsets: Numbers, end: int) -> None:
         """Add the messages of offsets from the current end up to a new `end`."""
         if len(keys):
-            self._parts = with_part(self._parts, part_of(keys, offsets))
+            self._parts = _with_part(self._parts, part_of(keys, offsets))
         self.end = end
 
     def drop_before(self, offset: int) -> None:

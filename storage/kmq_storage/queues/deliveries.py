@@ -91,7 +91,7 @@ def give_back(log: CommitLog, queue_id: bytes, runs: Sequence[Run]) -> None:
     """Free records that no receiver got, as if they had never been handed out."""
     for _ in range(_ATTEMPTS if runs else 0):
         queue = log.written_state().queues.by_id(queue_id)
-        held = [] if queue is None else still_held(queue, runs, log.now_us())
+        held = [] if queue is None else _still_held(queue, runs, log.now_us())
         if queue is None or not held:
             return
         with suppress(LeaseExpiredError):  # of one record: the others don't wait for it
@@ -126,7 +126,7 @@ def answer(
     return AnswerEntry(queue.id, what, log.now_us(), at, tuple(runs))
 
 
-def still_held(queue: Queue, runs: Iterable[Run], now: int) -> list[Run]:
+def _still_held(queue: Queue, runs: Iterable[Run], now: int) -> list[Run]:
     """The records of some runs that their deliveries still hold at `now` (UTC us)."""
     found: list[Run] = []
     for run in runs:

@@ -126,7 +126,7 @@ def _entering(
             let_in = _let_in(expression, part)
             offsets.append(part.offsets()[let_in])
             if queue.settings.order == "key":
-                order.append(order_of(keys_of(part.batch), part.rows)[let_in])
+                order.append(_order_of(keys_of(part.batch), part.rows)[let_in])
     return np.concatenate(offsets), np.concatenate(order)
 
 
@@ -137,7 +137,7 @@ def _let_in(expression: str | None, part: Slice) -> Any:
     return flags_of(accepted(expression, properties, part.rows))
 
 
-def order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
+def _order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
     """What each record goes by: the hash of its key, 0 without one.
 
     Two keys of one hash wait for each other, which costs time but breaks no order.

@@ -41,7 +41,7 @@ class PastCommits:
         if start is not None and start < first and first > 1:
             raise collected(self._url, start, first)
         for frame in self.frames(max(start or 1, first), state.lsn, go_on=True):
-            yield commit_of(frame)
+            yield _commit_of(frame)
         if state.broken is not None:
             broken = state.broken
             raise damaged_commit(broken.file, broken.first_lsn, broken.reason)
@@ -57,7 +57,7 @@ class PastCommits:
             frame = next(self.frames(lsn, lsn), None)
         if frame is None or self._log.hint.losses != losses:
             raise unknown_commit(self._url, lsn)
-        commit = commit_of(frame)
+        commit = _commit_of(frame)
         return WrittenCommit(
             commit.lsn, commit.time, commit.entries, chain=frame.header.chain, losses=losses
         )
@@ -106,7 +106,7 @@ class PastCommits:
         return start
 
 
-def commit_of(frame: StoredFrame) -> Commit:
+def _commit_of(frame: StoredFrame) -> Commit:
     """The commit of a frame."""
     time, place = to_datetime(frame.header.time), (frame.file, frame.position)
     return Commit(frame.header.lsn, time, tuple(frame.entries()), place)
