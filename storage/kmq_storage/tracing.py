@@ -1,6 +1,6 @@
 """Tracing one record: what happened to it, from the commits that are still in the log.
 
-Each kind of entry that affects records has its case in `_Record.told`.
+Each kind of entry that affects records has its case in `_Record.events`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
     told = [
         TraceStep(commit.lsn, commit.time, event, facts)
         for commit in log.commits(None)
-        for event, facts in record.told(commit)
+        for event, facts in record.events(commit)
     ]
     return [*_before(record, state, part.first, told), *told]
 
@@ -114,7 +114,7 @@ class _Record:
         self.passed: dict[str, bool] = {}
         self._is_trimmed = False
 
-    def told(self, commit: Commit) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def events(self, commit: Commit) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The events of the record in a commit."""
         entries = commit.entries
         for index, entry in enumerate(entries):

@@ -122,7 +122,8 @@ class KeyedQueues(Resource):
         keys, topic_id = table.column("key"), sent[0].topic_id
         shared = self._shared  # it outlives this handle
         return IndexSequence(
-            len(keys), lambda: shared.told(lambda reader: _indexes(reader, keys, first, topic_id))
+            len(keys),
+            lambda: shared.looked_up(lambda reader: _indexes(reader, keys, first, topic_id)),
         )
 
     def delete(self, *queues: str | bytes) -> None:
@@ -293,7 +294,7 @@ class _Put(SendFuture[int]):
         place: Any = super().result(timeout)
         offset, sends = _known(place.offset), self._outcome
         topic_id: bytes = sends.topic_id  # type: ignore[attr-defined]
-        return self._shared.told(lambda reader: reader.index_of(self._queue, offset, topic_id))
+        return self._shared.looked_up(lambda reader: reader.index_of(self._queue, offset, topic_id))
 
 
 def _indexes(reader: QueueReader, keys: pa.ChunkedArray, first: int, topic_id: bytes) -> list[int]:

@@ -300,10 +300,10 @@ class GroupReceiver:
             )
         first, _ = self._accounts.span(queue)  # above 0 where an older version trimmed it
         stored = self._accounts.messages(queue, first, 1).to_pylist()
-        account = self._told(queue, stored[0]) if stored else Account(topic_id)
+        account = self._parsed(queue, stored[0]) if stored else Account(topic_id)
         return account if account.topic_id == topic_id else Account(topic_id)
 
-    def _told(self, queue: bytes, stored: bytes) -> Account:
+    def _parsed(self, queue: bytes, stored: bytes) -> Account:
         try:
             return Account.from_bytes(stored)
         except struct.error:

@@ -61,7 +61,7 @@ class SharedQueues:
                 self.made = self._new_producer()
             return self.made
 
-    def told(self, look: Callable[[QueueReader], _Index]) -> _Index:
+    def looked_up(self, look: Callable[[QueueReader], _Index]) -> _Index:
         """Return what `look` finds; its errors say that the messages are stored nevertheless."""
         try:
             try:

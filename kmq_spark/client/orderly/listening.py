@@ -142,7 +142,7 @@ class Listening:
             answer: object = self._listener(records.copy(), context)
         except BaseException as error:  # its thread goes on: else the queue would stop for ever
             _LOGGER.warning("a listener of group %s failed", self._reader.group, exc_info=True)
-            return suspended, _told(error)
+            return suspended, _storable_text(error)
         if not isinstance(answer, OrderlyStatus):
             kind = type(answer).__name__
             _LOGGER.warning("a listener answers with an OrderlyStatus, not with %s", kind)
@@ -175,7 +175,7 @@ class Listening:
         return Step.AGAIN
 
 
-def _told(error: BaseException) -> str:
+def _storable_text(error: BaseException) -> str:
     """Return the text of an error, in a form that can be stored."""
     said = "".join(traceback.format_exception_only(error)).strip()
     return said[:_REASON_LENGTH_MAX].encode(errors="backslashreplace").decode()

@@ -95,7 +95,9 @@ class Reading:
         except ClosedError:
             raise
         except KmqError as error:  # it may pass, and other partitions go on
-            _LOGGER.warning("group %s: %s", self._reader.group, _told(error, self._reader.group))
+            _LOGGER.warning(
+                "group %s: %s", self._reader.group, _with_way_out(error, self._reader.group)
+            )
             self._closing.wait(_ERROR_SECONDS)
 
     def _read(self) -> None:
@@ -202,7 +204,7 @@ class Reading:
                 _LOGGER.warning("records that were consumed may come again: %s", error)
 
 
-def _told(error: KmqError, group: str) -> str:
+def _with_way_out(error: KmqError, group: str) -> str:
     """Return an error with the way out: a lost record is not passed over without a word."""
     if not isinstance(error, DataLossError):
         return str(error)

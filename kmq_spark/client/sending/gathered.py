@@ -67,9 +67,9 @@ class Gathered(Sends):
         """TransactionAbortedError, early, when nothing of it can be stored any more."""
         self._check_age()
         if self.failure is not None:
-            raise (
-                self.failure if isinstance(self.failure, IllegalStateError) else told(self.failure)
-            )
+            if isinstance(self.failure, IllegalStateError):
+                raise self.failure
+            raise error_of_sends(self.failure)
 
     def _check_age(self) -> None:
         age = self._monotonic() - self._begun
@@ -116,7 +116,7 @@ class Gathered(Sends):
                 self._write(take())
             except KmqError as error:
                 self.give_up(error)
-                raise told(error) from error
+                raise error_of_sends(error) from error
             except BaseException as error:  # raised by a signal: what was taken is lost
                 self.give_up(aborted_by(error))
                 raise
@@ -156,7 +156,7 @@ class Gathered(Sends):
 
     def finish(self) -> None:
         """Finish all sends alike."""
-        failure = None if self.failure is None else told(self.failure)
+        failure = None if self.failure is None else error_of_sends(self.failure)
         for send in self.sends:
             send.failure = failure
             send.finish()
@@ -174,7 +174,7 @@ class Gathered(Sends):
             send.call_back()
 
 
-def told(failure: KmqError) -> KmqError:
+def error_of_sends(failure: KmqError) -> KmqError:
     """Return the error for the sends of a transaction whose commit failed."""
     return failure if isinstance(failure, CommitOutcomeUnknownError) else aborted_by(failure)
 

@@ -19,7 +19,7 @@ from kmq_spark.client.handles.arguments import checked_offsets
 from kmq_spark.client.queues.delivery import Answers, Delivery, several
 from kmq_spark.client.queues.reading import answered_by
 from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
-from kmq_spark.client.sending.gathered import Gathered, aborted_by, told
+from kmq_spark.client.sending.gathered import Gathered, aborted_by, error_of_sends
 from kmq_spark.client.sending.pending import Pending
 from kmq_spark.errors import (
     FencedError,
@@ -376,4 +376,4 @@ def _raise_failure(gathered: Gathered) -> None:
         return
     if isinstance(failure, FencedError) and "producer" in failure.context:
         raise failure
-    raise told(failure)
+    raise error_of_sends(failure)

@@ -48,7 +48,7 @@ def parse_instant(value: object) -> Instant | None:
     return _relative(text.lower()) if text.startswith("-") else _of_iso(text)
 
 
-def told(microseconds: int) -> str:
+def as_text(microseconds: int) -> str:
     """UTC microseconds as ISO text, or as a number where a calendar has no day for them."""
     try:
         return to_datetime(microseconds).isoformat()

@@ -149,7 +149,7 @@ def inside_log(wanted: TopicRange, losses: Losses, history: History | None) -> T
             "it was set back, as by a backup that was put in the store's place, and records that "
             "came since may go unread"
         )
-    archive = "" if history is None else history.told(wanted.topic, offsets.partition)
+    archive = "" if history is None else history.what_it_holds(wanted.topic, offsets.partition)
     losses.report(
         f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "
         f"were to be read, the log holds {low} to {high}{archive}: {told}",

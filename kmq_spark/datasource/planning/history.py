@@ -103,7 +103,7 @@ class History:
         files = [each for each in self.archive.files_of(topic) if each.rows]
         return sum(each.bytes for each in files) // max(sum(each.rows for each in files), 1)
 
-    def told(self, topic: Topic, number: int) -> str:
+    def what_it_holds(self, topic: Topic, number: int) -> str:
         """Return the part of an error's message that says what the archive holds."""
         low, border = self.low(topic, number), self.border(topic, number)
         if low < border:

@@ -10,7 +10,7 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 
 from kmq_spark.datasource.options.bounds import OFFSET_EARLIEST, OFFSET_LATEST, Bound, Point
-from kmq_spark.datasource.options.instants import told
+from kmq_spark.datasource.options.instants import as_text
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.planning.coverage import Coverage, cover
 from kmq_spark.datasource.planning.history import History
@@ -56,7 +56,7 @@ class Times:
         if found is None and not late:
             raise InvalidRequestError(
                 f"option {option!r}: no offset matched, {topic.name}-{number} has no record at or "
-                f"after {told(microseconds)}; set startingOffsetsByTimestampStrategy=latest to "
+                f"after {as_text(microseconds)}; set startingOffsetsByTimestampStrategy=latest to "
                 "begin at its end",
                 option=option,
             )

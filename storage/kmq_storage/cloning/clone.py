@@ -54,9 +54,9 @@ def make_clone(
     places can't share files.
     """
     sharing = sharing_of(source, target)
-    with _told(target):
+    with _translated(target):
         _check_free(target)  # before a lock file is created there
-    with _told(target), _alone(target):
+    with _translated(target), _alone(target):
         _begin(target, sharing)
         with sharing.keeping():
             built = trying_again(lambda: _build(source, target, sharing))
@@ -77,7 +77,7 @@ def make_clone(
 
 
 @contextmanager
-def _told(target: Disk | BucketFiles) -> Iterator[None]:
+def _translated(target: Disk | BucketFiles) -> Iterator[None]:
     """A block whose OSErrors become UnavailableError; who lacks a permission is told which."""
     with translated(target.url):
         try:

@@ -63,7 +63,7 @@ class SlipWords:
             for index in indexes
         ]
 
-    def told(self, first: int, words: Sequence[int]) -> tuple[Array, Array]:
+    def parsed(self, first: int, words: Sequence[int]) -> tuple[Array, Array]:
         """Rounds and numbers of words from an index on; round -1 for a damaged word."""
         found = np.array(words, np.uint64)
         values = found & _VALUE
@@ -77,8 +77,8 @@ class SlipWords:
 
         A group counts only if its word has this round and the number of places in the group.
         """
-        rounds, in_group = self.told(1, places)
-        of_groups, sizes = self.told(1 + PLACES, groups)
+        rounds, in_group = self.parsed(1, places)
+        of_groups, sizes = self.parsed(1 + PLACES, groups)
         mine = rounds == number
         done, unproven = _set(mine & (in_group == 0)), _set(rounds < 0)
         for group in np.unique(in_group[mine & (in_group > 0)]).tolist():

@@ -165,7 +165,7 @@ class KeyedReader:
                     yield KeyedRows(batch, _offsets(batch), batch.column("key"), part)
                     at += batch.num_rows
             except CorruptionError as error:
-                raise _told(error, topic, table) from error
+                raise _with_queues(error, topic, table) from error
 
     def _indexes(self, table: QueueTable, before: Sequence[RunIndex], run: RunIndex) -> Numbers:
         """The index of each row of some queues in a run."""
@@ -271,7 +271,7 @@ def _done(rows: KeyedRows, end: int) -> _Done:
     return _Done(rows.queues[-1].as_py(), int(rows.offsets[-1]), end)
 
 
-def _told(error: CorruptionError, topic: Topic, table: QueueTable) -> CorruptionError:
+def _with_queues(error: CorruptionError, topic: Topic, table: QueueTable) -> CorruptionError:
     """The error with the names of the queues; that of a missing file stays as it is."""
     if missing_file(error) is not None:
         return error

@@ -53,16 +53,16 @@ def reads_no_notes(patch: pytest.MonkeyPatch) -> None:
 
 def counts_what_proves_nothing(patch: pytest.MonkeyPatch) -> None:
     """A word tells its round, whatever its check bits are."""
-    told = SlipWords.told
+    parsed = SlipWords.parsed
 
     def as_if_sealed(seals: SlipWords, first: int, words: Sequence[int]) -> Any:
         values = [word & (1 << 40) - 1 for word in words]
         pairs = enumerate(values, first)
-        return told(
+        return parsed(
             seals, first, [seals.sealed_at([at], each >> 11, each & 2047)[0] for at, each in pairs]
         )
 
-    patch.setattr(SlipWords, "told", as_if_sealed)
+    patch.setattr(SlipWords, "parsed", as_if_sealed)
 
 
 def counts_groups_in_part(patch: pytest.MonkeyPatch) -> None:

@@ -26,14 +26,14 @@ ROWS, SECTOR = 200, 64
 
 def _told(seals: SlipWords, words: Sequence[int] | np.ndarray[Any, Any]) -> int:
     """How many of all words of a slip prove themselves."""
-    rounds, _ = seals.told(0, np.asarray(words, np.uint64).tolist())
+    rounds, _ = seals.parsed(0, np.asarray(words, np.uint64).tolist())
     return int((rounds >= 0).sum())
 
 
 def test_a_word_tells_its_round_and_number_whatever_they_are():
     for number in (0, 1, 77, ROUNDS - 1):
         for n in (0, 1, GROUPS, PLACES):
-            rounds, numbers = FIRST.told(0, FIRST.sealed(slice(None), number, n))
+            rounds, numbers = FIRST.parsed(0, FIRST.sealed(slice(None), number, n))
             assert (set(rounds.tolist()), set(numbers.tolist())) == ({number}, {n})
 
 

@@ -72,7 +72,7 @@ def _check_words(
 ) -> Iterator[Finding]:
     file = paths.slip_file(slip_id)
     words = np.frombuffer(contents[:_BYTES].ljust(_BYTES, b"\0"), "<u8")
-    rounds, _ = SlipWords(slip_id).told(0, words.tolist())
+    rounds, _ = SlipWords(slip_id).parsed(0, words.tolist())
     bad = np.flatnonzero(rounds < 0)
     if lost and not words[bad].any():
         if len(bad):

@@ -34,7 +34,7 @@ class PartitionEnds:
             self.logged.setdefault((entry.topic_id, entry.partition), entry.base_offset)
             return
         self._note_begin(entry)
-        for key, end in _told(entry):
+        for key, end in _ends_in(entry):
             if key not in self.logged:
                 self.note_end(key, end)
 
@@ -54,7 +54,7 @@ class PartitionEnds:
                 self._begins.setdefault((entry.topic_id, entry.partition), set()).add(at)
 
 
-def _told(entry: Entry) -> Iterable[tuple[Key, int]]:
+def _ends_in(entry: Entry) -> Iterable[tuple[Key, int]]:
     """The partitions that an entry is about, each with a lower bound of its end."""
     match entry:
         case SegmentEntry(end_offset=end) | TrimEntry(start=end) | GapEntry(end=end):

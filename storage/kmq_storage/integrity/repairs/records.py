@@ -108,7 +108,7 @@ class RecordsRepair:
         rest = Replacement(topic, number, (row,), self._state.lsn, gaps=len(missing))
         if self._replacer.replace(rest, self._rest(rest, segment, left), gaps=gaps) is not None:
             yield f"{segment.location.file}: its whole batches were written again"
-            yield from _told(topic, number, gaps)
+            yield from _lines_of(topic, number, gaps)
 
     def _rest(self, rest: Replacement, segment: Segment, left: Salvage) -> Records:
         """The records that are left of a segment; for a run, with where its queues begin."""
@@ -141,7 +141,7 @@ class RecordsRepair:
             rows, size = row.held_from(part.start)
             gaps[0] = replace(gaps[0], rows=min(rows, part.rows), size=min(size, part.size))
         if gaps and self._replacer.cut_out(gaps):
-            yield from _told(topic, number, gaps)
+            yield from _lines_of(topic, number, gaps)
 
     def _gaps(
         self, topic: Topic, number: int, spans: Collection[tuple[int, int]]
@@ -150,6 +150,6 @@ class RecordsRepair:
         return [Gap(*span, reason).entry((topic.id, number), lsn) for span in spans]
 
 
-def _told(topic: Topic, number: int, gaps: Sequence[GapEntry]) -> Iterator[str]:
+def _lines_of(topic: Topic, number: int, gaps: Sequence[GapEntry]) -> Iterator[str]:
     for gap in gaps:
         yield f"{topic.name}-{number}: offsets {gap.start} to {gap.end - 1} were cut out"

@@ -84,7 +84,7 @@ class ChunkReader:
         except FormatVersionError:
             raise
         except CorruptionError as error:
-            raise self._told(place, topic, partition, error) from error
+            raise self._error_at(place, topic, partition, error) from error
         return pieces_of(place, footer) if is_run(place.columns) else footer.chunks
 
     def footer(self, place: Place) -> SegmentFooter:
@@ -181,7 +181,7 @@ class ChunkReader:
                 return self._of_run(chunk, layout).between(*span, dense=chunk.dense)
             batch = self._decode(chunk, layout)
         except (CorruptionError, OSError) as error:
-            raise self._told(chunk, topic, partition, error) from error
+            raise self._error_at(chunk, topic, partition, error) from error
         return layout.current(_cut(batch, chunk, start, end))
 
     def stored(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
@@ -195,7 +195,7 @@ class ChunkReader:
         except (CorruptionError, OSError) as error:
             raise self._lost(chunk, error) from error
 
-    def _told(self, place: Place, topic: str, partition: int, error: Exception) -> KmqError:
+    def _error_at(self, place: Place, topic: str, partition: int, error: Exception) -> KmqError:
         """The error for an unreadable place, with topic, partition and offsets."""
         lost = self._lost(place, error)
         return _damaged(place, topic, partition, lost) if type(lost) is CorruptionError else lost
