@@ -29,7 +29,7 @@ from kmq_spark.client.sending.commits import Commits
 from kmq_spark.client.sending.committer import Committer
 from kmq_spark.client.sending.pending import Pending
 from kmq_spark.client.sending.schedule import scheduled
-from kmq_spark.client.sending.sends import ArrowSend, BatchSend, OnDelivery
+from kmq_spark.client.sending.sends import ArrowSend, BatchSend, OnDelivery, Sends
 from kmq_spark.client.sending.topic_arrow import batches_of
 from kmq_spark.client.sending.transactional import Transactional
 from kmq_spark.client.typed.rows import Value, value_of
@@ -258,7 +258,7 @@ class Producer(Resource, Transactional):
             for row, value in enumerate(values)
         ]
 
-    def _put(self, sends: Any) -> Future[Any]:
+    def _put(self, sends: Sends) -> Future[Any]:
         if len(sends):
             self._pending.put(sends)
             self._commits.sent_batch(sends)

@@ -21,6 +21,7 @@ from kmq_spark.errors import InvalidRequestError, KmqError
 from kmq_storage.names import queue_of_log
 
 if TYPE_CHECKING:
+    from kmq_spark.client.sending.arrow_work import ArrowWork
     from kmq_spark.client.sending.topic_arrow import CheckedBatch
 
 _LOGGER = logging.getLogger(__name__)
@@ -143,7 +144,7 @@ class RowSends(Sends):
         """Return why a row can't be stored, if so."""
         return self.failure or next(iter(self.row_errors.values()), None)
 
-    def place(self, index: int) -> Any:
+    def place(self, index: int) -> RecordMetadata | list[RecordMetadata]:
         """Return where this row is stored."""
         return self._places_of(index, index + 1)[0]
 
@@ -205,7 +206,7 @@ class BatchSend(RowSends):
         """Fail all rows because of these."""
         self.failure = self.failure or error
 
-    def place(self, index: int) -> Any:
+    def place(self, index: int) -> list[RecordMetadata]:
         """Return where every row is stored, in order."""
         return self._places_of(0, len(self)) if len(self) else []
 
@@ -225,8 +226,8 @@ class ArrowSend(Sends):
         super().__init__(topic, expedite)
         self.batches = batches
         self.partition = partition
-        #: What was encoded ahead of its commit (`arrow_work.ArrowWork`).
-        self.work: Any = None
+        #: What was encoded ahead of its commit.
+        self.work: ArrowWork | None = None
         self._rows: int = sum(each.batch.num_rows for each in batches)
         self.size = sum(int(each.batch.nbytes) for each in batches)
         #: First offset and the one after the last, per partition.
