@@ -69,3 +69,8 @@ def queue_log(queue: str) -> str:
 def queue_of_log(topic: str) -> str | None:
     """The queue whose own log a topic is; None for a user's topic."""
     return topic[len(_QUEUE_LOG) :] if topic.startswith(_QUEUE_LOG) else None
+
+
+def users_topic(topic: str) -> str | None:
+    """The name as users see it; None for a queue's own log."""
+    return topic if queue_of_log(topic) is None else None

@@ -17,7 +17,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import LOCKED, NEVER
-from kmq_storage.names import queue_of_log
+from kmq_storage.names import users_topic
 from kmq_storage.queues.looking import entering_later
 
 SCHEMA = pa.schema(
@@ -44,7 +44,7 @@ def state_table(log: CommitLog, queue: Queue) -> pa.Table:
     for key, (_, end) in spans_of(state, queue).items():
         topic = state.topic_by_id(key[0])
         rows = queue.unfinished(key, end, now, entering.get(key))
-        name = None if topic is None or queue_of_log(topic.name) is not None else topic.name
+        name = None if topic is None else users_topic(topic.name)
         batches.append(_batch(name, key[1], rows, now))
     return pa.Table.from_batches(batches, SCHEMA)
 

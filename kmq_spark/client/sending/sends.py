@@ -18,7 +18,7 @@ from kmq_spark.client.handles.send_future import Expedite, Outcome
 from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
 from kmq_spark.client.records.values import Extras
 from kmq_spark.errors import InvalidRequestError, KmqError
-from kmq_storage.names import queue_of_log
+from kmq_storage.names import queue_of_log, users_topic
 
 if TYPE_CHECKING:
     from kmq_spark.client.sending.arrow_work import ArrowWork
@@ -244,5 +244,4 @@ class ArrowSend(Sends):
 
     def place(self, index: int) -> BatchMetadata:
         """Return where the rows are stored."""
-        topic = None if queue_of_log(self.topic) else self.topic
-        return BatchMetadata(topic, self._rows, self.offsets)
+        return BatchMetadata(users_topic(self.topic), self._rows, self.offsets)

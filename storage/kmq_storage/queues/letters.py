@@ -24,7 +24,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import scan
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Commit
-from kmq_storage.names import queue_of_log
+from kmq_storage.names import queue_of_log, users_topic
 
 #: Topic id, partition and offset of one record.
 RecordAddress: TypeAlias = tuple[bytes, int, int]
@@ -106,7 +106,7 @@ class Letters:
         """The record's address as in properties, where a queue's own log has no topic name."""
         topic_id, *rest = self._place
         topic = self._log.state.topic_by_id(topic_id)
-        name = None if topic is None or queue_of_log(topic.name) is not None else topic.name
+        name = None if topic is None else users_topic(topic.name)
         return name, rest[0], rest[1]
 
     def _queue(self, topic_id: bytes) -> str | None:
