@@ -255,14 +255,8 @@ def _facts(
     for commit in log.commits(None):
         file_ids = filter(None, map(named_file, commit.entries))
         (named if commit.lsn <= roots.floor else kept).add_ids(file_ids)
-    found = [file for folder in paths.ID_FOLDERS for file in files.walk(folder)]
-    found = [file for file in found if paths.is_own(file.path)]
-    # In a bucket, the log's folder has all commits and no leftovers: listing it would be in vain.
-    others = _NAMED_OTHERWISE if log.is_remote else (paths.LOG_FOLDER, *_NAMED_OTHERWISE)
-    found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]
-    found += [] if log.is_remote else _left_on_top(files)
     return CollectFacts(
-        files=tuple(found),
+        files=tuple(_collectable(files, is_remote=log.is_remote)),
         kept=kept,
         named=named,
         roots=roots,
@@ -270,6 +264,16 @@ def _facts(
         lsn=state.lsn,
         orphans_before=orphans_before,
     )
+
+
+def _collectable(files: Files, *, is_remote: bool) -> list[FoundFile]:
+    """The files that are collected once nothing refers to them, and leftovers."""
+    found = [file for folder in paths.ID_FOLDERS for file in files.walk(folder)]
+    found = [file for file in found if paths.is_own(file.path)]
+    # In a bucket, the log's folder has all commits and no leftovers: listing it would be in vain.
+    others = _NAMED_OTHERWISE if is_remote else (paths.LOG_FOLDER, *_NAMED_OTHERWISE)
+    found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]
+    return found if is_remote else found + _left_on_top(files)
 
 
 def _left_on_top(files: Files) -> list[FoundFile]:
