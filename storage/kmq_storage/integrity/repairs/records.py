@@ -83,21 +83,13 @@ class RecordsRepair:
         segment = row.place((topic.id, number))
         assert isinstance(segment, Segment), "a row of a segment"
         left = salvage(self._log.files, segment, topic, number)
-        begun, missing = left.beginnings, left.missing
-        unknown = begun is None and topic.settings.trims
-        if (missing or unknown) and not self._drop:
+        unknown = left.beginnings is None and topic.settings.trims
+        if (left.missing or unknown) and not self._drop:
             return
         if unknown:
             yield f"{segment.location.file}: the indexes at which queues begin there are lost"
-        is_begun = topic.settings.trims and begun is not None and len(begun) > 0
-        if not (left.whole or is_begun):
-            yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
-            return
-        begin = first = max(row.base_offset, topic.partition(number).start)
-        if is_begun:  # its first offset has no record
-            missing = [(max(start, first + 1), end) for start, end in missing if end > first + 1]
-        elif missing and missing[0][0] == first:
-            first = missing[0][1]
+        begin = max(row.base_offset, topic.partition(number).start)
+        first, missing = _kept(left, (begin, row.end_offset), trims=topic.settings.trims)
         if first == row.end_offset:
             yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
             return
@@ -148,6 +140,22 @@ class RecordsRepair:
     ) -> list[GapEntry]:
         lsn, reason = self._state.lsn, "damaged"
         return [Gap(*span, reason).entry((topic.id, number), lsn) for span in spans]
+
+
+def _kept(
+    left: Salvage, span: tuple[int, int], *, trims: bool
+) -> tuple[int, Sequence[tuple[int, int]]]:
+    """The first offset that stays, or the span's end if none does, and what is missing behind."""
+    first, end = span
+    if trims and left.beginnings:  # its first offset has no record
+        return first, [
+            (max(low, first + 1), high) for low, high in left.missing if high > first + 1
+        ]
+    if not left.whole:
+        return end, ()
+    if left.missing and left.missing[0][0] == first:
+        first = left.missing[0][1]
+    return first, left.missing
 
 
 def _lines_of(topic: Topic, number: int, gaps: Sequence[GapEntry]) -> Iterator[str]:
