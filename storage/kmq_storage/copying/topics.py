@@ -13,7 +13,7 @@ it stopped. Every record batch is verified when it is read, and again after it w
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -85,16 +85,43 @@ def copy_topics(
     - **IllegalStateError**: the target is read-only.
     """
     check_writable(target.files)
+    _check_two_stores(source, target)
+    state = source.refresh()
+    queues, lsn = (queues_of(source) if names is None else []), state.lsn
+    topics = _wanted(state, names) + [state.topic(queue_log(queue.name)) for queue in queues]
+    copied = _copy_records(source, target, state, topics)
+    _copy_groups(state, target, topics)
+    put = copy_queues(queues, lsn, target)
+    if names is None:
+        check_undamaged(state)  # damage may hide whole topics, groups and queues
+    segments = [each for each in copied if isinstance(each, SegmentEntry)]
+    return CopyReport(
+        topics=len(topics) - len(queues),
+        segments=len(segments),
+        rows=sum(each.rows for each in segments),
+        bytes=sum(each.length for each in segments),
+        gaps=len(copied) - len(segments),
+        queues=put,
+    )
+
+
+def _check_two_stores(source: CommitLog, target: CommitLog) -> None:
     if source.identity.store_id == target.identity.store_id:
         raise InvalidRequestError(
             f"{source.files.url} and {target.files.url} are one store, or files that were copied "
             "from one to the other; give a target that is none yet, or one that kmq copied to"
         )
-    state = source.refresh()
-    queues, lsn = (queues_of(source) if names is None else []), state.lsn
-    wanted = None if names is None else [state.topic(name) for name in dict.fromkeys(names)]
-    topics = state.user_topics() if wanted is None else wanted
-    topics += [state.topic(queue_log(queue.name)) for queue in queues]
+
+
+def _wanted(state: StoreState, names: Iterable[str] | None) -> list[Topic]:
+    if names is None:
+        return state.user_topics()
+    return [state.topic(name) for name in dict.fromkeys(names)]
+
+
+def _copy_records(
+    source: CommitLog, target: CommitLog, state: StoreState, topics: Sequence[Topic]
+) -> list[SegmentEntry | GapEntry]:
     copied: list[SegmentEntry | GapEntry] = []
     for topic in topics:
         try:
@@ -104,24 +131,10 @@ def copy_topics(
             if what is None:
                 raise
             told = f"{what} stays as it is in {target.files.url}: {error.message}"
-            warnings.warn(told, KmqWarning, stacklevel=2)
+            warnings.warn(told, KmqWarning, stacklevel=3)
         for number in range(topic.partitions):
             state.check_end(topic.name, number)
-    _copy_groups(state, target, topics)
-    put = copy_queues(queues, lsn, target)
-    if names is None:
-        check_undamaged(state)  # damage may hide whole topics, groups and queues
-    segments = [each for each in copied if isinstance(each, SegmentEntry)]
-    rows, size = sum(each.rows for each in segments), sum(each.length for each in segments)
-    gaps = len(copied) - len(segments)
-    return CopyReport(
-        topics=len(topics) - len(queues),
-        segments=len(segments),
-        rows=rows,
-        bytes=size,
-        gaps=gaps,
-        queues=put,
-    )
+    return copied
 
 
 def _copied(
