@@ -14,6 +14,7 @@ import pytest
 
 from kmq_storage import paths
 from kmq_storage.log.files.journal import Journal
+from kmq_storage.maintenance.checkpointing import checkpoint
 from tests.support.storage import FILE_BYTES, make_topic, open_folder, send, values_of
 
 #: Around where 9, 10 and 19 digits end, and 1 GiB, of which a file had its name once.
@@ -74,3 +75,27 @@ def test_who_reads_the_newest_commits_again_and_again_does_not_pass_all_others_e
     assert [commit.lsn for commit in log.commits(102)] == [102]
     assert looks[0] < 40
     assert [commit.lsn for commit in log.commits(3)] == [*range(3, 103)]
+
+
+def test_the_first_look_at_newest_commits_begins_at_the_checkpoint_that_the_handle_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = open_folder(tmp_path)
+    make_topic(log)
+    for number in range(100):
+        send(log, b"%d" % number)
+    lsn = checkpoint(log).lsn
+    send(log, b"new")
+    log = open_folder(tmp_path)
+    log.refresh()
+    looks, next_frame = [0], Journal.next_frame
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        looks[0] += 1
+        return next_frame(*arguments, **options)
+
+    monkeypatch.setattr(Journal, "next_frame", counted)
+    assert [commit.lsn for commit in log.commits(lsn + 1)] == [lsn + 1]
+    assert list(log.commits(lsn + 2)) == []
+    assert looks[0] < 10
+    assert [commit.lsn for commit in log.commits(lsn)] == [lsn, lsn + 1]

@@ -239,7 +239,8 @@ class LocalLog:
     def commits(self, start: int | None) -> Iterator[Commit]:
         """See `CommitLog.commits`."""
         with translated(self.files.url):
-            for commit in self._past.commits(start, self.refresh()):
+            state = self.refresh()
+            for commit in self._past.commits(start, state, known=self._reader.begun):
                 self.check_open()
                 yield commit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from kmq_storage import paths
@@ -22,6 +22,9 @@ from kmq_storage.log.files.journal import CollectedError, Journal, StoredFrame
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import Commit, to_datetime
 
+#: Before all commits.
+_NOWHERE = Cursor(-1)
+
 
 class PastCommits:
     """Reads commits of one store's log by LSN."""
@@ -32,15 +35,19 @@ class PastCommits:
         #: Before the frames that were read last, and behind them: callers often begin there again.
         self._near: tuple[Cursor, ...] = ()
 
-    def commits(self, start: int | None, state: StoreState) -> Iterator[Commit]:
+    def commits(
+        self, start: int | None, state: StoreState, *, known: Cursor = _NOWHERE
+    ) -> Iterator[Commit]:
         """The commits from LSN `start`, or from the first in the log, up to the state's last one.
 
-        CorruptionError after the last one when more commits were acknowledged.
+        `known` is a place from which to read, if it comes before them. CorruptionError after the
+        last one when more commits were acknowledged.
         """
         first = self._log.new_journal().folder.first_lsn()
         if start is not None and start < first and first > 1:
             raise collected(self._url, start, first)
-        for frame in self.frames(max(start or 1, first), state.lsn, go_on=True):
+        near = known, *self._near
+        for frame in self.frames(max(start or 1, first), state.lsn, near=near):
             yield _commit_of(frame)
         if state.broken is not None:
             broken = state.broken
@@ -75,13 +82,17 @@ class PastCommits:
         if not survived:
             raise lost_commit(self._url, commit.lsn)
 
-    def frames(self, first: int, last: int, *, go_on: bool = False) -> Iterator[StoredFrame]:
+    def frames(
+        self, first: int, last: int, *, near: Sequence[Cursor] = ()
+    ) -> Iterator[StoredFrame]:
         """The frames with LSNs `first` to `last`, both included.
 
-        `go_on`: those before them in their file need not prove to be there still.
+        `near`: places to read from. Frames before that need not prove to be there still.
         """
+        if first > last:
+            return
         journal = self._log.new_journal()
-        before = cursor = self._near_start(journal, first) if go_on else journal.start_of(first)
+        before = cursor = _near_start(journal, first, near)
         try:
             while cursor.lsn < last and (frame := journal.next_frame(cursor)) is not None:
                 before, cursor = (cursor if cursor.lsn < first else before), frame.end
@@ -95,15 +106,16 @@ class PastCommits:
                 raise rewriting_goes_on(self._url) from error
             raise damaged_commit(paths.log_file(cursor.file), cursor.lsn + 1, str(error)) from error
 
-    def _near_start(self, journal: Journal, first: int) -> Cursor:
-        """A cursor before the frame with this LSN: a near one, if its frame still follows."""
-        start = journal.start_of(first)
-        for near in reversed(self._near):
-            if start.lsn <= near.lsn < first:
-                with suppress(InvalidFrameError, CollectedError):
-                    if journal.next_frame(near) is not None:
-                        return near
-        return start
+
+def _near_start(journal: Journal, first: int, near: Sequence[Cursor]) -> Cursor:
+    """A cursor before the frame with this LSN: the nearest one whose frame still follows."""
+    start = journal.start_of(first)
+    for place in sorted(near, key=lambda place: place.lsn, reverse=True):
+        if start.lsn <= place.lsn < first:
+            with suppress(InvalidFrameError, CollectedError):
+                if journal.next_frame(place) is not None:
+                    return place
+    return start
 
 
 def _commit_of(frame: StoredFrame) -> Commit:

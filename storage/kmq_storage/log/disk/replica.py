@@ -36,6 +36,8 @@ class Replica:
         else:
             self.state = checkpoint.state(self._disk, indexed=self._indexed)
             self.cursor = checkpoint.cursor
+        #: The place of the checkpoint.
+        self.begun = self.cursor
         #: The highest LSN that the checkpoint and the frames read so far tell to be on disk.
         self.durable = self.cursor.lsn
         #: The place where the last frame that was read begins.

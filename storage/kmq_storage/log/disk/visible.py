@@ -47,6 +47,11 @@ class VisibleReplica:
         """The last commit that was read."""
         return self._replica.cursor.lsn
 
+    @property
+    def begun(self) -> Cursor:
+        """The place of the checkpoint from which the reading began."""
+        return self._replica.begun
+
     def make_visible(self) -> None:
         """Read up to the last commit that is visible now."""
         while not self._hint.valid and not self._disk.read_only:
