@@ -31,6 +31,8 @@ from kmq_storage.waking import Bell, Sleepers
 
 #: About how long (seconds) a record waits at most in the hands of a busy receiver.
 PATIENCE = 0.1
+#: With a shorter lock (seconds) none is held ahead: the wait would take much of it, or all.
+_LOCK_MIN = 10 * PATIENCE
 #: How often, and how many seconds apart, `close` looks whether another thread is ready.
 _WAITS, _WAIT = 100, 0.01
 #: Seconds that threads wait for one that is acquiring records.
@@ -223,6 +225,7 @@ class Ahead:
             not (log.durable or log.is_remote)
             and (settings.order == "none" or (settings.order == "key" and wanted == 1))
             and settings.capacity is None
+            and settings.lock_timeout >= _LOCK_MIN
             and not (own is not None and own.rows.priorities)
             and self._are_for_ahead(queue, size)
         )

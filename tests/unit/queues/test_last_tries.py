@@ -207,3 +207,17 @@ def test_of_several_that_are_given_back_those_that_were_lost_keep_no_other_one_l
     held[3].ack()
     queue._give_back(held)
     assert (queue.stats().ready, queue.stats().locked) == (RECORDS - 1, 0)
+
+
+@pytest.mark.parametrize(("lock", "is_ahead"), [(0.9, False), (1.0, True)])
+def test_no_record_with_a_short_lock_waits_for_its_receiver(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, lock: float, is_ahead: bool
+):
+    monkeypatch.setattr(queue_ahead, "PATIENCE", 3600)
+    with open_store(store.url, durability="os", environment=store.log.environment) as quick:
+        _fill(quick, lock_timeout=lock)
+        queue = quick.queue("q")
+        for _ in range(FAST):
+            queue.receive()[0].ack()
+        others = quick.queue("q").receive(RECORDS)
+        assert (len(others) < RECORDS - FAST) == is_ahead
