@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +15,7 @@ from kmq_spark.lake.files import ArchivedFile, archived_files, record_weight
 from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords, Span
 from kmq_spark.lake.rows import BATCH_ROWS, rows_of
+from kmq_storage.cached import cached_property
 from kmq_storage.errors import NotFoundError
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack, suppress
-from functools import cached_property
 from typing import Self
 
 from kmq_spark.client.handles.at_end import at_end, not_at_end
@@ -23,21 +22,33 @@ _lock = threading.Lock()
 _shared: dict[str, Shared] = {}
 
 
+def _after_fork_in_child() -> None:
+    global _lock  # noqa: PLW0603 - another thread of the parent may hold it for ever
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class Shared:
     """A store and the number of its users; the last user closes it."""
 
     def __init__(self, path: str) -> None:
         self.path, self.store, self.users = path, open_store(path), 0
+        self._made: Producer | None = None
 
-    @cached_property
+    @property
     def producer(self) -> Producer:
         """Return the one producer of the process, so that all messages share commits."""
-        return self.store.producer(linger=_LINGER)
+        with _lock:
+            if self._made is None:
+                self._made = self.store.producer(linger=_LINGER)
+            return self._made
 
     def settle(self) -> None:
         """Wait until everything that was sent is stored or refused."""
-        if "producer" in vars(self):
-            self.producer.flush()
+        if self._made is not None:
+            self._made.flush()
 
     def leave(self) -> None:
         """Count one user less."""

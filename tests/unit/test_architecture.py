@@ -20,6 +20,7 @@ LAYERS = (
         f"kmq_storage.{name}"
         for name in (
             "arrays",
+            "cached",
             "cutting",
             "errors",
             "limits",

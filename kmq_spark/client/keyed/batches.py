@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -143,13 +142,17 @@ class IndexSequence(Sequence[int]):
 
     def __init__(self, length: int, work_out: Callable[[], list[int]]) -> None:
         self._length = length
-        self._work_out = work_out
+        #: None when it was called: it is dropped then, and the names of the queues with it.
+        self._work_out: Callable[[], list[int]] | None = work_out
+        self._known: list[int] = []
 
-    @cached_property
+    @property
     def _indexes(self) -> list[int]:
-        indexes = self._work_out()
-        del self._work_out  # drop it, and the names of the queues with it
-        return indexes
+        work_out = self._work_out
+        if work_out is not None:  # another thread may do the same
+            self._known = work_out()
+            self._work_out = None
+        return self._known
 
     def __len__(self) -> int:
         return self._length

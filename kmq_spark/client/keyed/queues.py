@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from functools import cached_property
 from itertools import chain
 from operator import itemgetter
 from typing import Any
@@ -29,6 +28,7 @@ from kmq_spark.client.keyed.shared import SharedQueues
 from kmq_spark.client.keyed.values import message_bytes, queue_name, texts_of
 from kmq_spark.client.sending.producer import Producer
 from kmq_spark.errors import ClosedError, InvalidRequestError, NotFoundError
+from kmq_storage.cached import cached_property
 from kmq_storage.format.plain_columns import number_column
 from kmq_storage.keyed.reading import QueueReader
 from kmq_storage.log.closed import Closed

@@ -11,7 +11,6 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,6 +27,7 @@ from kmq_spark.client.keyed.values import text_of
 from kmq_spark.client.queues.delivery import check_own
 from kmq_spark.errors import ConflictError, CorruptionError, InvalidRequestError, LeaseExpiredError
 from kmq_storage import limits
+from kmq_storage.cached import cached_property
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed.account import Account
 from kmq_storage.keyed.reading import Message, QueueReader

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from kmq_spark.datasource.planning.ranges import OffsetRange
+from kmq_storage.cached import cached_property
 from kmq_storage.log.index.excerpt import Excerpt, excerpt_of
 from kmq_storage.log.index.offset_index import OffsetIndex
 from kmq_storage.log.index.row_table import packed_between

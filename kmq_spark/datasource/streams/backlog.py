@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +13,7 @@ from kmq_spark.datasource.planning.history import History
 from kmq_spark.datasource.planning.topic_ranges import TopicRange, TopicRanges
 from kmq_spark.datasource.streams.admission import Limits
 from kmq_spark.datasource.streams.weighing import Weighed
+from kmq_storage.cached import cached_property
 from kmq_storage.format.manifest import weight_in_memory
 
 if TYPE_CHECKING:

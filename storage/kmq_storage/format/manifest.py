@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from kmq_storage import paths
 from kmq_storage.arrays import Array, Mask, Numbers
+from kmq_storage.cached import cached_property
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.checksum import checksum
 from kmq_storage.format.plain_columns import fixed_batch

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage.arrays import Mask, Numbers
+from kmq_storage.cached import cached_property
 from kmq_storage.format.plain_columns import number_column, numbers_of, scalar
 from kmq_storage.format.row_order import row_order
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cached_property
 
 from kmq_storage import limits
+from kmq_storage.cached import cached_property
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.layout_entries import SegmentEntry, TrimEntry
 from kmq_storage.format.manifest import Row

@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from itertools import pairwise
 from typing import Generic
 
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.arrays import Numbers
+from kmq_storage.cached import cached_property
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.gathered import RowRanges, gathered, split
 from kmq_storage.format.layout import UNTYPED, Layout
