@@ -253,11 +253,8 @@ class QueueModel(RuleBasedStateMachine):
         busy = {r.order for r in in_the_way if r.order} if self.order == "key" else set()
         turn = self.totals.turns % len(KEYS)
         turns = {key: n for n, key in enumerate(KEYS[turn:] + KEYS[:turn])}
-        good = [
-            r
-            for r in live
-            if r.at <= self.now < r.expires and r.count < TRIES and r.looked and r.order not in busy
-        ]
+        due = [r for r in live if r.at <= self.now < r.expires and r.count < TRIES]
+        good = [r for r in due if r.looked and r.order not in busy]
         good.sort(key=lambda r: (-r.priority, turns[r.key], r.offset))
         if each_once:
             orders = [r.order for r in good]
@@ -398,6 +395,5 @@ class StrictModel(QueueModel):
 @pytest.mark.parametrize("machine", [KeyedModel, StrictModel, QueueModel])
 def test_a_queue_does_what_its_model_does(machine: type[QueueModel]):
     examples = settings.default.max_examples // 5 if settings.default else 20
-    run_state_machine_as_test(
-        machine, settings=settings(stateful_step_count=30, max_examples=examples)
-    )
+    how = settings(stateful_step_count=30, max_examples=examples)
+    run_state_machine_as_test(machine, settings=how)

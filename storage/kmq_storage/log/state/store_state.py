@@ -78,8 +78,7 @@ class StoreState:
         self.rebase_at = limits.REBASE_COMMITS
         self.rebase_time = 0.0
         #: Bytes of record batches that producers wrote, and of segments that maintenance wrote.
-        self.appended = 0
-        self.rewritten = 0
+        self.appended = self.rewritten = 0
         #: Commits can no longer name files that were begun before this LSN.
         self.condemned = 0
         #: Topics deleted, and partitions trimmed or cut, since the checkpoint.

@@ -177,10 +177,7 @@ class Queue:
         return min((source.rows.next_after(now) for source in sources), default=NEVER)
 
     def take(self, spans: Spans, most: int, now: int, *, each_once: bool = False) -> list[Run]:
-        """The first records that can be delivered now: by priority, then in their order.
-
-        `each_once`: of each key only one, if the queue goes by keys.
-        """
+        """What can be delivered now: by priority, then in order; if `each_once`, one of a key."""
         runs: list[Run] = []
         keys, first = list(spans), self.turns % max(len(spans), 1)
         keys = keys[first:] + keys[:first]
