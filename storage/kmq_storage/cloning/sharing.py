@@ -80,14 +80,15 @@ class Links:
 
     def share(self, files: Iterable[str]) -> None:
         """Link each file, and sync the names."""
-        folders = set()
+        files = list(files)
+        folders = {file.rpartition("/")[0] for file in files}
+        self._target.make_folders(*folders)
         for file in files:
             try:
                 self._target.link(file, self._source.files, file)
             except FileNotFoundError as error:
                 message = f"{file} of store {self._source.files.url} is missing"
                 raise CorruptionError(message, file=file, missing=True) from error
-            folders.add(file.rpartition("/")[0])
         for folder in folders:
             self._target.sync_names(folder)
 

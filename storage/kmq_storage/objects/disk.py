@@ -70,6 +70,9 @@ class Disk(Files, Protocol):
     def stage_again(self, path: str) -> None:
         """Write a staged file whose sync failed into fresh blocks, synced, under the same name."""
 
+    def make_folders(self, *folders: str) -> None:
+        """Create folders for files that will be linked, and sync the folders' names together."""
+
     def link(self, path: str, source: Files, source_path: str) -> None:
         """Link a file of another store on the same file system into this one; not synced.
 

@@ -199,6 +199,10 @@ class LocalDisk:
         os.rename(temporary, target)
         sync_folder(os.path.dirname(target))
 
+    def make_folders(self, *folders: str) -> None:
+        """See `Disk.make_folders`."""
+        make_folder(*map(self._place, folders))
+
     def link(self, path: str, source: Files, source_path: str) -> None:
         """See `Disk.link`."""
         if not isinstance(source, LocalDisk):

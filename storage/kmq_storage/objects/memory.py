@@ -135,6 +135,9 @@ class MemoryDisk:
     def stage_again(self, path: str) -> None:
         """Do nothing: no sync fails."""
 
+    def make_folders(self, *folders: str) -> None:
+        """Do nothing: a folder is what is in it."""
+
     def link(self, path: str, source: Files, source_path: str) -> None:
         """See `Disk.link`."""
         if not isinstance(source, MemoryDisk):

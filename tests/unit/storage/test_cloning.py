@@ -19,6 +19,7 @@ from kmq_spark.client.store import Store
 from kmq_storage import paths
 from kmq_storage.cloning.clone import make_clone
 from kmq_storage.log.checkpoints.checkpoint import checkpoints
+from kmq_storage.objects import file_io
 from kmq_storage.objects.local import LocalDisk
 from tests.support.dying_bucket import ROWS, DyingBucket, clone_to, fill, open_bucket
 from tests.support.dying_disk import Died, DyingDisk
@@ -39,6 +40,24 @@ def test_records_of_many_partitions_that_are_not_sealed_are_copied_with_few_sync
     target = FailingDisk(tmp_path / "clone")
     make_clone(source.log, target)
     assert target.calls.count("stage synced") == 2  # all segments, and a page
+    clone = open_engine(target)
+    assert all(list(rows_of(clone, "many", n).values()) == ROWS for n in range(9))
+
+
+def test_the_folders_of_shared_files_are_made_before_the_first_is_linked_with_one_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    source = open_engine(LocalDisk(tmp_path / "source"), file_bytes=64 * 1024)
+    source.create_topic("many", partitions=9)
+    for number in range(9):
+        send_rows(source.log, "many", ROWS, partition=number)
+    source.seal()
+    synced: list[str] = []
+    monkeypatch.setattr(file_io, "sync_folder", synced.append)
+    target = LocalDisk(tmp_path / "clone")
+    make_clone(source.log, target)
+    (topic,) = target.list("segments")
+    assert synced.count(str(target.root / "segments" / topic)) == 1
     clone = open_engine(target)
     assert all(list(rows_of(clone, "many", n).values()) == ROWS for n in range(9))
 
