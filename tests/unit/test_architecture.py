@@ -64,7 +64,11 @@ LAYERS = (
     ("kmq_storage.keyed", "kmq_storage.tracing"),
     ("kmq_storage.cloning.sharing",),
     ("kmq_storage.cloning",),
-    tuple(f"kmq_storage.copying.{name}" for name in ("deletions", "ends", "history", "queues")),
+    tuple(
+        f"kmq_storage.copying.{name}"
+        for name in ("definitions", "deletions", "ends", "history", "queues")
+    ),
+    ("kmq_storage.copying.partition",),
     ("kmq_storage.copying",),
     ("kmq_storage.integrity.report", "kmq_storage.integrity.second_looks"),
     ("kmq_storage.integrity.files",),

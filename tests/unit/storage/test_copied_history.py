@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.copying import history, topics
+from kmq_storage.copying import history, partition
 from kmq_storage.copying.topics import copy_topics
 
 _ANOTHER = "the source was restored, or is another branch"
@@ -190,7 +190,7 @@ def test_a_copy_of_trimmed_queues_that_stopped_before_its_first_run_has_none_yet
         raise OSError("the disk went away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(topics, "write_segment", dies)
+        patch.setattr(partition, "write_segment", dies)
         with pytest.raises(OSError, match="went away"):
             copy_topics(source.log, target.log, ["in"])
     theirs = target.keyed_queues("in")

@@ -86,7 +86,7 @@ def test_a_copy_goes_on_where_it_was_interrupted(
 
     with kmq.open(tmp_path / "target") as target:
         with monkeypatch.context() as patch, pytest.raises(OSError, match="went away"):
-            patch.setattr("kmq_storage.copying.topics.write_segment", fails_at_the_second)
+            patch.setattr("kmq_storage.copying.partition.write_segment", fails_at_the_second)
             copy_topics(source.log, target.log)
         with source.producer() as producer:
             producer.send("plain", b"later", partition=0)
@@ -265,7 +265,9 @@ def test_a_copy_beside_maintenance_that_outlasts_the_grace_time_looks_again_and_
 
     written: list[object] = []
     original = segment_files.write_segment
-    monkeypatch.setattr("kmq_storage.copying.topics.write_segment", moves_everything_at_the_second)
+    monkeypatch.setattr(
+        "kmq_storage.copying.partition.write_segment", moves_everything_at_the_second
+    )
     with (
         kmq.open(tmp_path / "source", maintenance=False) as source,
         kmq.open(tmp_path / "target") as target,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.copying import topics
+from kmq_storage.copying import partition
 from kmq_storage.copying.topics import copy_topics
 
 
@@ -25,7 +25,7 @@ def source(tmp_path: Path) -> Iterator[kmq.Store]:
 
 def _before_the_second_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Something happens in the target when the second segment is written, but not committed."""
-    original, written = topics.write_segment, []
+    original, written = partition.write_segment, []
 
     def slow(*arguments: Any) -> Any:
         entry = original(*arguments)
@@ -34,7 +34,7 @@ def _before_the_second_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[],
             act()
         return entry
 
-    monkeypatch.setattr(topics, "write_segment", slow)
+    monkeypatch.setattr(partition, "write_segment", slow)
 
 
 def _values(store: kmq.Store) -> list[bytes]:
@@ -63,14 +63,14 @@ def test_no_gap_of_a_copy_takes_records_from_who_writes_to_its_target_meanwhile(
         producer.send_batch("t", [b"d"] * 3).result()
         source.trim("t", {0: 11})
     with target.producer() as producer:
-        original = topics.Gap.entry
+        original = partition.Gap.entry
 
         def late(gap: Any, key: Any, planned: int) -> Any:
             entry = original(gap, key, planned)
             producer.send_batch("t", [b"mine"] * 3).result()
             return entry
 
-        monkeypatch.setattr(topics.Gap, "entry", late)
+        monkeypatch.setattr(partition.Gap, "entry", late)
         with pytest.raises(kmq.InvalidRequestError, match="t-0 in the target was written to"):
             copy_topics(source.log, target.log)
     assert _values(target)[9:] == [b"mine"] * 3
@@ -95,14 +95,14 @@ def test_maintenance_of_the_target_does_not_stop_a_copy_of_queues_that_were_trim
     inboxes.put_batch([b"q"] * 6, [b"%d" % n for n in range(6, 12)])
     source.seal()
     source.trim("inboxes", {0: 9})
-    original, trims = topics.Gap.entry, [3, 4]
+    original, trims = partition.Gap.entry, [3, 4]
 
     def late(gap: Any, key: Any, planned: int) -> Any:
         if trims:
             target.trim("inboxes", {0: trims.pop(0)})
         return original(gap, key, planned)
 
-    monkeypatch.setattr(topics.Gap, "entry", late)
+    monkeypatch.setattr(partition.Gap, "entry", late)
     copy_topics(source.log, target.log)
     assert not trims
     assert target.offsets("inboxes") == source.offsets("inboxes")
