@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from weakref import WeakMethod
+from weakref import WeakKeyDictionary
 
-_known: set[WeakMethod[Callable[[], None]]] = set()
+#: The objects, and the name of the method that each has for it.
+_known: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 #: The number of forks between this process and the one that was started.
 _generation = 0
 
@@ -22,16 +23,15 @@ def reopen_in_child(reopen: Callable[[], None]) -> None:
 
     It replaces everything that must not be shared with the parent.
     """
-    _known.add(WeakMethod(reopen, _known.discard))
+    _known[reopen.__self__] = reopen.__name__  # type: ignore[attr-defined] # it is a method
 
 
 def _after_fork_in_child() -> None:
     global _generation  # noqa: PLW0603 - it is the process's
     _generation += 1
     with ExitStack() as reopening:  # one that can't, its store being gone, keeps back no other
-        for reopen in [each() for each in list(_known)]:
-            if reopen is not None:
-                reopening.callback(reopen)
+        for owner, name in list(_known.items()):
+            reopening.callback(getattr(owner, name))
 
 
 if hasattr(os, "register_at_fork"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weakref import WeakMethod
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -24,7 +24,9 @@ class _Resource:
 
 def test_a_resource_that_cannot_be_reopened_keeps_back_no_other(monkeypatch: pytest.MonkeyPatch):
     resources = [_Resource(is_gone=number % 2 == 0) for number in range(8)]
-    monkeypatch.setattr(fork, "_known", {WeakMethod(each.reopen) for each in resources})
+    monkeypatch.setattr(fork, "_known", WeakKeyDictionary[object, str]())
+    for each in resources:
+        fork.reopen_in_child(each.reopen)
     with pytest.raises(FileNotFoundError):
         fork._after_fork_in_child()
     assert [each.is_reopened for each in resources] == [not each.is_gone for each in resources]
