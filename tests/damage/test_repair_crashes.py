@@ -19,7 +19,7 @@ from tests.damage.store import Contents, make_store
 from tests.damage.test_repair import check_contents, frame_with, goes_on, harmed
 
 _WRITES = {
-    LocalDisk: ("publish", "stage", "remove", "_create_log"),
+    LocalDisk: ("publish", "stage", "stage_together", "remove", "_create_log"),
     MappedLogFile: ("write_at", "clear_from", "sync"),
 }
 _KILLED = 9

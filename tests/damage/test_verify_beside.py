@@ -3,7 +3,7 @@ only name an exception, and damage that is none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -86,23 +86,21 @@ def test_commits_that_are_collected_while_it_looks_for_segments_in_them_are_no_e
 def test_a_segment_that_is_being_written_is_not_damaged(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    stage, reports = LocalDisk.stage, []
+    stage_together, reports = LocalDisk.stage_together, []
 
-    def looked_at_meanwhile(
-        disk: LocalDisk, path: str, buffers: Iterable[Bytes], *, sync: bool
-    ) -> None:
-        def looked_at() -> Iterator[Bytes]:
-            for each in buffers:
-                yield each
-                reports.append(beside.verify(deep=True))
+    def looked_at(buffers: Iterable[Bytes]) -> Iterator[Bytes]:
+        for each in buffers:
+            yield each
+            reports.append(beside.verify(deep=True))
 
-        stage(disk, path, looked_at(), sync=sync)
+    def looked_at_meanwhile(disk: LocalDisk, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
+        stage_together(disk, [(path, looked_at(buffers)) for path, buffers in files])
 
     with kmq.open(tmp_path) as store, kmq.open(tmp_path, read_only=True) as beside:
         store.create_topic("t")
         with store.producer() as producer:
             producer.send("t", b"0").result(10)
-        monkeypatch.setattr(LocalDisk, "stage", looked_at_meanwhile)
+        monkeypatch.setattr(LocalDisk, "stage_together", looked_at_meanwhile)
         store.seal()
     assert any(report.unreferenced for report in reports)
     assert [report.notes for report in reports if report.notes] == []
