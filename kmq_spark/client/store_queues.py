@@ -130,7 +130,8 @@ class StoreQueues:
 
         `prefetch`: a receiver that calls `receive` again and again holds up to this many records
         ahead, which makes it fast. That takes `durability="os"`, a store on a disk, and a queue
-        without order and capacity. 1 holds nothing ahead.
+        without capacity and strict order whose locks last a second; with order by key, one record
+        of each key. 1 holds nothing ahead.
         """
         queue = Queue(self.log, name, prefetch)
         self._handles.add(queue)
