@@ -43,7 +43,7 @@ _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
     ("kind", "seeds", "least"),
     [
         (QueueWorld, range(20, 60), _OF_QUEUES | _OF_LOOPS),
-        (QueueBucketWorld, range(25), _OF_QUEUES | _OF_LOOPS),
+        (QueueBucketWorld, range(25, 50), _OF_QUEUES | _OF_LOOPS),
         (ChoosyWorld, range(30), _OF_CHOOSERS),
         (RebindingWorld, range(20), _OF_REBINDING),
         (OrderlyWorld, range(40, 80), _OF_MEMBERS),
