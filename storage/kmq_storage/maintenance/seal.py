@@ -32,6 +32,13 @@ from kmq_storage.maintenance.replacement import FULL_SHARE, Records, Replacement
 from kmq_storage.maintenance.reports import SealReport
 from kmq_storage.maintenance.segments import Replacer, Written
 
+#: Replacements whose segments are written together, and what waits until these are on disk.
+Group: TypeAlias = list[Replacement]
+_Written: TypeAlias = Callable[[], list[SegmentEntry]]
+
+#: The entry of a segment takes fewer bytes, and a commit of many has to fit into a log file.
+_ENTRY_BYTES = 256
+
 
 def plan_seal(
     state: StoreState,
@@ -126,14 +133,6 @@ def _to_sort(row: Row) -> int:
     is_mapped = row.kind == STAGED and row.rows >= limits.BATCH_ROWS_MAX // FULL_SHARE
     weight = row.weight if is_mapped else row.weight * limits.RUN_BYTES // limits.SEGMENT_BYTES
     return max(weight, row.rows * limits.RUN_BYTES // limits.SORTED_ROWS_MAX)
-
-
-#: Replacements whose segments are written together, and what waits until these are on disk.
-Group: TypeAlias = list[Replacement]
-_Written: TypeAlias = Callable[[], list[SegmentEntry]]
-
-#: More than the bytes of a segment in a commit, which fits into a log file.
-_ENTRY_BYTES = 256
 
 
 def seal(
