@@ -109,7 +109,9 @@ def _compact(
         topics = _of_topics(state, only)
         return all_compacted(_compact_one(log, topic, lsn, [only[1]], manner) for topic in topics)
     topics = list(state.topics.values())
-    segments, dirty = wanted_rows(state, is_sealed), wanted_rows(state, is_dirty)
+    segments = wanted_rows(state, is_sealed)
+    compacts = any(topic.settings.cleanup == "compact" for topic in topics)
+    dirty = wanted_rows(state, is_dirty) if compacts else {}
     return all_compacted(
         _compact_keys(log, topic, lsn, None, manner, dirty=dirty)
         if topic.settings.cleanup == "compact"
