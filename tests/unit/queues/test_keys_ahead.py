@@ -19,6 +19,7 @@ from kmq_spark.client.opening import open_store
 from kmq_spark.client.queues import ahead
 from tests.support.clock import Clock
 from tests.support.processes import exit_codes, start_python
+from tests.unit.queues.test_slips import DIES
 
 KEYS, RECORDS = 50, 1_000
 #: More calls than it takes to be fast.
@@ -55,6 +56,15 @@ def _fast(store: kmq.Store) -> kmq.Queue:
     return queue
 
 
+def _rest(queue: kmq.Queue) -> list[int]:
+    """The numbers of all records that can be had, received and acknowledged one by one."""
+    found = []
+    while held := queue.receive():
+        found.append(int(held[0].value))
+        held[0].ack()
+    return found
+
+
 def _in_order(numbers: list[int]) -> bool:
     """Whether the numbers of each key ascend."""
     by_key = defaultdict[int, list[int]](list)
@@ -64,10 +74,7 @@ def _in_order(numbers: list[int]) -> bool:
 
 
 def test_record_after_record_takes_few_commits_and_keeps_the_order(store: kmq.Store):
-    queue, before, found = store.queue("q"), store.log.refresh().lsn, []
-    while held := queue.receive():
-        found.append(int(held[0].value))
-        held[0].ack()
+    before, found = store.log.refresh().lsn, _rest(store.queue("q"))
     assert sorted(found) == list(range(RECORDS))
     assert _in_order(found)
     assert store.log.refresh().lsn - before < RECORDS // 4
@@ -78,12 +85,8 @@ def test_one_key_alone_takes_no_more_commits_than_without_holding_ahead(store: k
     with store.producer() as producer:
         for n in range(100):
             producer.send_to_queue("one", b"%d" % n, key="k")
-    queue, before = store.queue("one"), store.log.refresh().lsn
-    found = []
-    while held := queue.receive():
-        found.append(int(held[0].value))
-        held[0].ack()
-    assert found == list(range(100))
+    before = store.log.refresh().lsn
+    assert _rest(store.queue("one")) == list(range(100))
     assert store.log.refresh().lsn - before <= 2 * 100 + 1  # the look at their keys
 
 
@@ -100,10 +103,7 @@ def test_a_record_that_failed_comes_again_before_later_ones_of_its_key(store: km
     queue = _fast(store)
     (failed,) = queue.receive()
     failed.nack(0)
-    found = []
-    while held := queue.receive():
-        found.append(int(held[0].value))
-        held[0].ack()
+    found = _rest(queue)
     assert int(failed.value) in found
     assert _in_order(found)
     assert len(found) == RECORDS - FAST
@@ -139,34 +139,14 @@ def test_threads_and_handles_never_have_two_of_a_key_at_once(store: kmq.Store):
     assert _in_order(found)
 
 
-_DIES = """
-import os, signal, sys
-import kmq_spark as kmq
-from kmq_spark.client.queues import ahead
-
-ahead.PATIENCE = 1e6
-with kmq.open(sys.argv[1], durability="os") as store, store.queue("q") as queue:
-    for n in range(int(sys.argv[2])):
-        (held,) = queue.receive()
-        held.ack()
-        with open(sys.argv[3], "a") as acked:
-            print(held.value.decode(), file=acked)
-    queue.receive()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
 def test_who_is_killed_leaves_each_key_where_it_was(
     store: kmq.Store, url: str, clock: Clock, tmp_path: Path
 ):
     acked = tmp_path / "acked"
-    (code,) = exit_codes([start_python(_DIES, url, str(FAST + 7), str(acked))])
+    (code,) = exit_codes([start_python(DIES, url, str(FAST + 7), str(acked))])
     assert code == -signal.SIGKILL
     done = list(map(int, acked.read_text().split()))
     clock.pass_seconds(3_601)
-    queue, found = store.queue("q"), []
-    while held := queue.receive():
-        found.append(int(held[0].value))
-        held[0].ack()
+    found = _rest(store.queue("q"))
     assert sorted(done + found) == list(range(RECORDS)), "lost, or had again"
     assert _in_order(done + found)

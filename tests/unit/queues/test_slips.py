@@ -242,7 +242,8 @@ def test_what_can_not_be_read_is_given_back_with_the_rest(
 
 # --- who dies, or comes too late ----------------------------------------------------------
 
-_DIES = """
+#: Acknowledges so many, one by one, tells which in a file, and is killed with one in hand.
+DIES = """
 import os, signal, sys
 import kmq_spark as kmq
 from kmq_spark.client.queues import ahead
@@ -265,7 +266,7 @@ def test_what_was_acknowledged_never_comes_again_though_the_receiver_is_killed(
     _fill(store, lock_timeout=3_600)
     acked = tmp_path / "acked"
     for _ in range(2):
-        (code,) = exit_codes([start_python(_DIES, url, str(FAST + 10), str(acked))])
+        (code,) = exit_codes([start_python(DIES, url, str(FAST + 10), str(acked))])
         assert code == -signal.SIGKILL
     clock.pass_seconds(3_601)
     left = _rest(store.queue("q"))
