@@ -100,7 +100,7 @@ def check_valid(column: pa.Array, column_name: str) -> None:
         ) from error
 
 
-def check_headers(column: pa.Array, column_name: str = "headers") -> None:
+def check_headers(column: pa.Array, column_name: str) -> None:
     """InvalidRequestError for a header without a name, or with a name that is no valid text."""
     check_valid(column, column_name)
     _, names, _ = _members(column)
@@ -110,7 +110,7 @@ def check_headers(column: pa.Array, column_name: str = "headers") -> None:
         )
 
 
-def check_properties(column: pa.Array, column_name: str = "properties") -> None:
+def check_properties(column: pa.Array, column_name: str) -> None:
     """InvalidRequestError for a property without name, without just one value, or given twice."""
     check_valid(column, column_name)
     rows, names, members = _members(column)
