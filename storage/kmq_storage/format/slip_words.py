@@ -47,15 +47,15 @@ class SlipWords:
         self._mixed = (seed + (np.arange(WORDS, dtype=np.uint64) << _SHIFT)) * np.uint64(_MIX)
         self._mixes: list[int] = self._mixed.tolist()
 
-    def sealed(self, indexes: slice, number_of_round: int, n: int = 0) -> list[int]:
-        """The words at some indexes for a round and a number."""
-        value = np.array([number_of_round << NUMBER_BITS | n], np.uint64)
+    def sealed(self, indexes: slice, number_of_round: int) -> list[int]:
+        """The words at some indexes for a round, with the number 0."""
+        value = np.array([number_of_round << NUMBER_BITS], np.uint64)
         checks = (self._mixed[indexes] + value * np.uint64(_MIX)) >> _SHIFT
         words: list[int] = (checks << _SHIFT | value).tolist()
         return words
 
     def sealed_at(self, indexes: Iterable[int], number_of_round: int, n: int = 0) -> list[int]:
-        """As `sealed`, for a few indexes, for which numpy would take longer."""
+        """The words at a few indexes, for which numpy would take longer, and with any number."""
         value = number_of_round << NUMBER_BITS | n
         mixed, mixes = value * _MIX, self._mixes
         return [

@@ -33,14 +33,14 @@ def _told(seals: SlipWords, words: Sequence[int] | np.ndarray[Any, Any]) -> int:
 def test_a_word_tells_its_round_and_number_whatever_they_are():
     for number in (0, 1, 77, ROUNDS - 1):
         for n in (0, 1, GROUPS, PLACES):
-            rounds, numbers = FIRST.parsed(0, FIRST.sealed(slice(None), number, n))
+            rounds, numbers = FIRST.parsed(0, FIRST.sealed_at(range(WORDS), number, n))
             assert (set(rounds.tolist()), set(numbers.tolist())) == ({number}, {n})
 
 
 def test_words_are_the_same_one_by_one_and_together():
     for number in (0, 1, ROUNDS - 1):
-        together = SECOND.sealed(slice(None), number, 6)
-        assert together == SECOND.sealed_at(range(WORDS), number, 6)
+        together = SECOND.sealed(slice(None), number)
+        assert together == SECOND.sealed_at(range(WORDS), number)
 
 
 @pytest.mark.parametrize("bit", range(64))
@@ -52,7 +52,7 @@ def test_a_word_with_another_bit_proves_nothing(bit: int):
 
 @pytest.mark.parametrize("byte", range(5))
 def test_no_other_byte_of_a_value_has_the_same_check_bits(byte: int):
-    words = np.array(FIRST.sealed(slice(None), 1_234, 5), np.uint64)
+    words = np.array(FIRST.sealed_at(range(WORDS), 1_234, 5), np.uint64)
     for change in range(1, 256):
         assert _told(FIRST, words ^ np.uint64(change << 8 * byte)) == 0
 
@@ -102,7 +102,7 @@ def test_a_group_of_which_notes_are_missing_does_not_count():
 
 
 def test_a_group_whose_word_is_damaged_does_not_count():
-    places = FIRST.sealed(slice(1, 4), 7, 1)
+    places = FIRST.sealed_at(range(1, 4), 7, 1)
     assert FIRST.notes(7, places, [0] * GROUPS) == Notes(set(), {0, 1, 2})
 
 
