@@ -32,12 +32,10 @@ from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
 from kmq_storage.maintenance.seal import plan_seal, seal
-from kmq_storage.maintenance.thinning import thin
 from kmq_storage.objects.memory import MemoryDisk
 from tests.support.engine import Sent, open_engine, send_rows
-from tests.support.keyed import build, expected_indexes
+from tests.support.keyed import TOPIC, build, expected_indexes, thin_runs
 
-TOPIC = "inbox"
 handles = st.integers(0, 1)
 names = st.one_of(
     st.sampled_from([b"a", b"b", b"ab", "ü".encode()]), st.binary(min_size=1, max_size=3)
@@ -188,9 +186,7 @@ class KeyedModel(RuleBasedStateMachine):
         self.seal(handle, 10**6)
         self.delete(handle, sorted(self.queues)[lives:], anew)
         self.seal(handle, 10**6)
-        log = self.stores[handle].log
-        state = log.refresh()
-        assert thin(log, state.topic(TOPIC), state.lsn, weight_min=0).conflicts == 0
+        assert thin_runs(self.stores[handle]).conflicts == 0
 
     @rule(handle=handles, now=st.sampled_from([0, 2**62]))
     def seal_and_merge(self, handle: int, now: int) -> None:

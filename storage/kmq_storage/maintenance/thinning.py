@@ -31,20 +31,12 @@ from kmq_storage.maintenance.segments import Replacer
 _SMALL_SHARE = 4
 
 
-def thin(
-    log: CommitLog,
-    topic: Topic,
-    lsn: int,
-    *,
-    weight_min: int | None = None,
-    manner: Manner = PLAIN,
-) -> CompactReport:
-    """Rewrite runs of a keyed topic that weigh at least `weight_min` and are mostly dead.
+def thin(log: CommitLog, topic: Topic, lsn: int, *, manner: Manner = PLAIN) -> CompactReport:
+    """Rewrite large runs of a keyed topic that are mostly dead.
 
     `lsn` is that of the state that the topic is from.
     """
-    if weight_min is None:
-        weight_min = limits.RUN_BYTES // _SMALL_SHARE
+    weight_min = limits.RUN_BYTES // _SMALL_SHARE
     reports: list[CompactReport] = []
     for number, part in enumerate(topic.parts):
         rows = topic.index(number).rows(part.start, part.end)
