@@ -6,7 +6,7 @@ its source's, and one that stops working when it is maintained, cloned, copied o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,26 +33,26 @@ def _open(url: str, **options: object) -> kmq.Store:
 
 
 @pytest.fixture
-def source(url: Callable[[str], str]) -> kmq.Store:
+def source(url: Callable[[str], str]) -> Iterator[kmq.Store]:
     """Sealed records and unsealed ones, staged files, gone ones, typed ones, and groups."""
-    store = _open(url("source"))
-    store.create_topic("t", partitions=2, retention=1e9)
-    store.create_topic("newest", cleanup="compact", compression="zstd")
-    store.create_topic("typed", schema=pa.schema([("n", pa.int64()), ("s", pa.string())]))
-    store.create_topic("empty")
-    with store.producer(name="p") as producer:
-        _send(producer, 0, 200)
-        producer.flush()
-        producer.send_batch("t", [b"x" * 150_000] * 10, partition=0).result(30)
-        store.seal()
-        store.compact("newest")
-        store.trim("t", {1: 10})
-        store.checkpoint()
-        _send(producer, 200, 260)
-        producer.flush()
-        producer.send_batch("t", [b"y" * 150_000] * 10, partition=0).result(30)
-    store.set_group_offsets("g", {"t": {0: 7, 1: 30}})
-    return store
+    with _open(url("source")) as store:
+        store.create_topic("t", partitions=2, retention=1e9)
+        store.create_topic("newest", cleanup="compact", compression="zstd")
+        store.create_topic("typed", schema=pa.schema([("n", pa.int64()), ("s", pa.string())]))
+        store.create_topic("empty")
+        with store.producer(name="p") as producer:
+            _send(producer, 0, 200)
+            producer.flush()
+            producer.send_batch("t", [b"x" * 150_000] * 10, partition=0).result(30)
+            store.seal()
+            store.compact("newest")
+            store.trim("t", {1: 10})
+            store.checkpoint()
+            _send(producer, 200, 260)
+            producer.flush()
+            producer.send_batch("t", [b"y" * 150_000] * 10, partition=0).result(30)
+        store.set_group_offsets("g", {"t": {0: 7, 1: 30}})
+        yield store
 
 
 def _send(producer: kmq.Producer, first: int, end: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -19,11 +20,11 @@ from kmq_storage.errors import IllegalStateError, InvalidRequestError
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> kmq.Store:
-    made = kmq.open(tmp_path / "store")
-    for name in ("bills", "orders"):
-        made.create_topic(name)
-    return made
+def store(tmp_path: Path) -> Iterator[kmq.Store]:
+    with kmq.open(tmp_path / "store") as made:
+        for name in ("bills", "orders"):
+            made.create_topic(name)
+        yield made
 
 
 def _begin(store: kmq.Store, path: Path, *topics: str, fail: bool = True) -> ArchiveRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ def _consume_arrow(consumer: Consumer) -> int:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> kmq.Store:
-    store = kmq.open(tmp_path / "store", maintenance=False)
-    store.create_topic("t", partitions=2)
-    return store
+def store(tmp_path: Path) -> Iterator[kmq.Store]:
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.create_topic("t", partitions=2)
+        yield store
 
 
 def _fill(store: kmq.Store, *, commits: int) -> None:

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,23 +33,23 @@ VIEW = View(plain_columns())
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> kmq.Store:
+def store(tmp_path: Path) -> Iterator[kmq.Store]:
     """A partition of one large segment, and one of small parts of every kind."""
-    store = kmq.open(tmp_path / "store", maintenance=False)
-    store.create_topic("t", partitions=2, cleanup="compact")
-    log = store.log
-    for first in range(0, ROWS, 500):
-        send_rows(log, "t", [Sent(b"%d" % n, b"v" * 100) for n in range(first, first + 500)])
-    store.seal()
-    for first in range(0, 60, 10):
-        rows = [Sent(b"%d" % (n % 25), b"%d" % n) for n in range(first, first + 10)]
-        send_rows(log, "t", rows, partition=1, staged=first == 50)
-        if first < 40:
-            seal(log, plan_seal(log.refresh()))
-        if first == 30:
-            store.compact("t")
-            store.checkpoint()
-    return store
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.create_topic("t", partitions=2, cleanup="compact")
+        log = store.log
+        for first in range(0, ROWS, 500):
+            send_rows(log, "t", [Sent(b"%d" % n, b"v" * 100) for n in range(first, first + 500)])
+        store.seal()
+        for first in range(0, 60, 10):
+            rows = [Sent(b"%d" % (n % 25), b"%d" % n) for n in range(first, first + 10)]
+            send_rows(log, "t", rows, partition=1, staged=first == 50)
+            if first < 40:
+                seal(log, plan_seal(log.refresh()))
+            if first == 30:
+                store.compact("t")
+                store.checkpoint()
+        yield store
 
 
 def _ranges(store: kmq.Store, *spans: tuple[int, int, int]) -> list[TopicRanges]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,13 +33,13 @@ def disk(tmp_path: Path) -> FailingDisk:
 
 
 @pytest.fixture
-def store(disk: FailingDisk, monkeypatch: pytest.MonkeyPatch) -> kmq.Store:
+def store(disk: FailingDisk, monkeypatch: pytest.MonkeyPatch) -> Iterator[kmq.Store]:
     monkeypatch.setattr("kmq_storage.limits.CHECKPOINT_COMMITS", 1)
-    store = open_engine(disk)
-    store.create_topic("t", cleanup="compact")
-    for _ in range(3):
-        send_rows(store.log, "t", ROWS)
-    return store
+    with open_engine(disk) as store:
+        store.create_topic("t", cleanup="compact")
+        for _ in range(3):
+            send_rows(store.log, "t", ROWS)
+        yield store
 
 
 def _written_by_maintenance(disk: FailingDisk) -> list[str]:

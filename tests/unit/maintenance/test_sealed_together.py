@@ -25,12 +25,12 @@ def disk(tmp_path: Path) -> FailingDisk:
 
 
 @pytest.fixture
-def store(disk: FailingDisk) -> Store:
-    store = open_engine(disk, file_bytes=64 * 1024)
-    store.create_topic("t", partitions=PARTITIONS)
-    for number in range(PARTITIONS):
-        send_rows(store.log, "t", _rows(number), partition=number)
-    return store
+def store(disk: FailingDisk) -> Iterator[Store]:
+    with open_engine(disk, file_bytes=64 * 1024) as store:
+        store.create_topic("t", partitions=PARTITIONS)
+        for number in range(PARTITIONS):
+            send_rows(store.log, "t", _rows(number), partition=number)
+        yield store
 
 
 def _rows(number: int) -> list[Sent]:

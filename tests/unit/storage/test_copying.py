@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -25,22 +25,22 @@ from tests.support.engine import open_engine
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> kmq.Store:
-    store = kmq.open(tmp_path / "source", maintenance=False)
-    store.create_topic("plain", partitions=2, retention=3600.0)
-    store.create_topic("newest", cleanup="compact")
-    with store.producer() as producer:
-        for number in range(300):
-            producer.send("plain", b"v%d" % number, key=b"k%d" % number)
-            producer.send("newest", b"n%d" % number, key=b"k%d" % (number % 10))
-        producer.flush()
-        store.seal()
-        store.compact("newest")
-        store.trim("plain", {0: 20})
-        for number in range(50):
-            producer.send("plain", b"tail%d" % number, headers={"h": "x"})
-    store.set_group_offsets("readers", {"plain": {0: 30, 1: 5}})
-    return store
+def source(tmp_path: Path) -> Iterator[kmq.Store]:
+    with kmq.open(tmp_path / "source", maintenance=False) as store:
+        store.create_topic("plain", partitions=2, retention=3600.0)
+        store.create_topic("newest", cleanup="compact")
+        with store.producer() as producer:
+            for number in range(300):
+                producer.send("plain", b"v%d" % number, key=b"k%d" % number)
+                producer.send("newest", b"n%d" % number, key=b"k%d" % (number % 10))
+            producer.flush()
+            store.seal()
+            store.compact("newest")
+            store.trim("plain", {0: 20})
+            for number in range(50):
+                producer.send("plain", b"tail%d" % number, headers={"h": "x"})
+        store.set_group_offsets("readers", {"plain": {0: 30, 1: 5}})
+        yield store
 
 
 def _rows(store: kmq.Store, topic: str) -> list[dict[str, object]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -36,11 +38,11 @@ def disk(tmp_path: Path) -> FailingDisk:
 
 
 @pytest.fixture
-def log(disk: FailingDisk) -> CommitLog:
-    log = open_log(disk)
-    make_topic(log)
-    send(log, b"first")
-    return log
+def log(disk: FailingDisk) -> Iterator[CommitLog]:
+    with closing(open_log(disk)) as log:
+        make_topic(log)
+        send(log, b"first")
+        yield log
 
 
 def _others(disk: FailingDisk) -> list[bytes]:

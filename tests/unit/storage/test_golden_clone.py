@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -34,13 +35,15 @@ IDENTITY = b"""{
 
 
 @pytest.fixture
-def clone(tmp_path: Path) -> kmq.Store:
-    return kmq.open(shutil.copytree(GOLDEN, tmp_path / "clone"))
+def clone(tmp_path: Path) -> Iterator[kmq.Store]:
+    with kmq.open(shutil.copytree(GOLDEN, tmp_path / "clone")) as opened:
+        yield opened
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> kmq.Store:
-    return kmq.open(shutil.copytree(ENGINE, tmp_path / "source"))
+def source(tmp_path: Path) -> Iterator[kmq.Store]:
+    with kmq.open(shutil.copytree(ENGINE, tmp_path / "source")) as opened:
+        yield opened
 
 
 def test_the_golden_clone_says_what_its_source_says(clone: kmq.Store, source: kmq.Store):

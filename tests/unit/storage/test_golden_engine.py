@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,10 +32,11 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["read-only", "writable", "without the newest checkpoint"])
-def store(request: pytest.FixtureRequest, folder: Path) -> kmq.Store:
+def store(request: pytest.FixtureRequest, folder: Path) -> Iterator[kmq.Store]:
     if request.param.startswith("without"):
         max((folder / "checkpoints").iterdir()).unlink()
-    return kmq.open(folder, create=False, read_only=request.param == "read-only")
+    with kmq.open(folder, create=False, read_only=request.param == "read-only") as opened:
+        yield opened
 
 
 def test_the_golden_store_says_what_was_written(store: kmq.Store):

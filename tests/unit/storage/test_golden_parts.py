@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,39 +22,36 @@ DATA = Path(__file__).resolve().parents[2] / "data" / "format-1-parts"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> kmq.Store:
+def store(tmp_path: Path) -> Iterator[kmq.Store]:
     """A copy of the golden store."""
     shutil.copytree(DATA, tmp_path / "store")
-    return kmq.open(tmp_path / "store", create=False, read_only=True)
+    with kmq.open(tmp_path / "store", create=False, read_only=True) as opened:
+        yield opened
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_the_golden_columns_come_back_alone_and_together(store: kmq.Store, name: str):
-    with store:
-        whole = store.read(name).read_all()
-        for column in ("id", "price", "kind", "tags", "counts"):
-            alone = store.read(name, columns=[column]).read_all()[column]
-            assert alone.to_pylist() == whole[column].to_pylist()
-            assert alone.to_pylist() == [value(n)[column] for n in range(whole.num_rows)]
+    whole = store.read(name).read_all()
+    for column in ("id", "price", "kind", "tags", "counts"):
+        alone = store.read(name, columns=[column]).read_all()[column]
+        assert alone.to_pylist() == whole[column].to_pylist()
+        assert alone.to_pylist() == [value(n)[column] for n in range(whole.num_rows)]
 
 
 def test_the_golden_batches_have_behind_them_what_proves_their_columns(store: kmq.Store):
-    with store:
-        state = store.log.refresh()
-        found = {name: _batches(state.topic(name)) for name in PLACES}
-        reader = ChunkReader(store.log.files)
-        assert {name: len(chunks) for name, chunks in found.items()} == {"inside": 1, "staged": 2}
-        for chunk in (chunk for chunks in found.values() for chunk in chunks):
-            assert parts_behind(reader.message(chunk.location), chunk.checksum)
+    state = store.log.refresh()
+    found = {name: _batches(state.topic(name)) for name in PLACES}
+    reader = ChunkReader(store.log.files)
+    assert {name: len(chunks) for name, chunks in found.items()} == {"inside": 1, "staged": 2}
+    for chunk in (chunk for chunks in found.values() for chunk in chunks):
+        assert parts_behind(reader.message(chunk.location), chunk.checksum)
 
 
 def test_every_byte_of_the_golden_store_is_right(store: kmq.Store):
-    with store:
-        assert store.verify(deep=True).ok
+    assert store.verify(deep=True).ok
 
 
-def test_any_arrow_tool_opens_the_staged_file(store: kmq.Store):
-    store.close()
+def test_any_arrow_tool_opens_the_staged_file():
     (file,) = (DATA / paths.STAGED_FOLDER).iterdir()
     table = pa.ipc.open_file(file).read_all()
     table.validate(full=True)
