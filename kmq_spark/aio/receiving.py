@@ -131,10 +131,6 @@ class Consumer(Handle[consumer.Consumer]):
 class OrderlyConsumer(Handle[orderly.OrderlyConsumer]):
     """`kmq_spark.OrderlyConsumer` for asyncio; its listener runs in the event loop."""
 
-    def __init__(self, handle: orderly.OrderlyConsumer) -> None:
-        super().__init__(handle)
-        self.consumer = handle
-
     async def answer(
         self, listener: AsyncListener, records: list[Record], context: OrderlyContext
     ) -> OrderlyStatus:
@@ -145,17 +141,17 @@ class OrderlyConsumer(Handle[orderly.OrderlyConsumer]):
 
     async def __aexit__(self, *raised: object) -> None:
         if _hearing.get() is self:  # as the twin does: it waits for this answer
-            self.consumer._stop()
+            self._handle._stop()
         else:
             await super().__aexit__(*raised)
 
     async def join(self, timeout: float | None = None) -> None:
         """Wait until it is closed; raises the error that ended it before."""
-        await asyncio.to_thread(self.consumer.join, timeout)
+        await asyncio.to_thread(self._handle.join, timeout)
 
     def process_queues(self) -> dict[str, dict[int, QueueState]]:
         """Return the state of each process queue: `{topic: {partition: QueueState}}`."""
-        return self.consumer.process_queues()
+        return self._handle.process_queues()
 
 
 class Delivery(queue_delivery.Delivery):

@@ -87,7 +87,7 @@ class Store(Handle[store.Store]):
             open_one = self._handle.orderly_consumer
             found = OrderlyConsumer(await self._run(open_one, group, topics, listen, **options))
             try:
-                await asyncio.to_thread(found.consumer.start)
+                await asyncio.to_thread(found._handle.start)
             except asyncio.CancelledError:
                 # Nothing else would end it, and it would go on to listen.
                 await asyncio.shield(found.close())
