@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kmq_spark.archive.beginning import begin
 from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
-from kmq_spark.archive.trimming import Offsets, trim_archived
+from kmq_spark.archive.trimming import trim_archived
 from kmq_spark.client.handles.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.groups.lag import sources_of
@@ -30,6 +30,7 @@ from kmq_spark.lake.files import check_readable
 from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import IllegalStateError
+from kmq_storage.groups.administration import Offsets
 from kmq_storage.log.state.store_state import StoreState
 
 if TYPE_CHECKING:

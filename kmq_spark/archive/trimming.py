@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kmq_storage.groups.administration import committed_offsets
+from kmq_storage.groups.administration import Offsets, committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.topic_state import Topic
@@ -15,8 +15,6 @@ from kmq_storage.topics import first_offset_since
 
 if TYPE_CHECKING:
     from kmq_spark.client.store import Store
-
-Offsets = Mapping[str, Mapping[int, int]]
 
 
 def trim_archived(store: Store, group: str, keep: float) -> Offsets:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kmq_spark.client.consuming.fetcher import NO_POSITION, Fetcher
-from kmq_spark.client.consuming.group_member import GroupMember, Offsets
+from kmq_spark.client.consuming.group_member import GroupMember
 from kmq_spark.client.consuming.hand import Hand
 from kmq_spark.client.consuming.subscription import (
     Listener,
@@ -20,6 +20,7 @@ from kmq_spark.client.consuming.subscription import (
 from kmq_spark.client.consuming.uncommitted import Uncommitted
 from kmq_spark.client.handles.arguments import checked_partitions
 from kmq_spark.errors import FencedError, IllegalStateError
+from kmq_storage.groups.administration import Offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
 

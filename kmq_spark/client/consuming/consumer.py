@@ -11,7 +11,7 @@ from datetime import datetime
 import pyarrow as pa
 
 from kmq_spark.client.consuming.assignment import Assignment
-from kmq_spark.client.consuming.group_member import GroupMember, Offsets
+from kmq_spark.client.consuming.group_member import GroupMember
 from kmq_spark.client.consuming.hand import Hand, Taken
 from kmq_spark.client.consuming.member_watch import MemberWatch
 from kmq_spark.client.consuming.settings import ConsumerSettings, member_of
@@ -38,7 +38,7 @@ from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.values import to_timestamp
 from kmq_spark.errors import ClosedError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupOffsetsEntry
-from kmq_storage.groups.administration import check_offsets
+from kmq_storage.groups.administration import Offsets, check_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from kmq_spark.client.consuming.subscription import Partitions, Subscription, TopicPartition
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.group_entries import GroupPlan
 from kmq_storage.format.manifest import Key
-from kmq_storage.groups.administration import committed_offsets, offset_entries
+from kmq_storage.groups.administration import Offsets, committed_offsets, offset_entries
 from kmq_storage.groups.membership import MemberSettings, SharedMembership, topics_wanted
 from kmq_storage.groups.planning import is_complete
 from kmq_storage.log.binding.binding import Unit
@@ -16,8 +16,6 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.names import check_name
-
-Offsets = Mapping[str, Mapping[int, int]]
 
 
 class GroupMember:

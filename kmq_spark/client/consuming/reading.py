@@ -20,7 +20,7 @@ from kmq_spark.client.handles.arguments import (
 from kmq_spark.client.records.record_columns import public_batches, public_schema
 from kmq_spark.client.records.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError, NotFoundError
-from kmq_storage.groups.administration import committed_offsets
+from kmq_storage.groups.administration import Offsets, committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reading.reader import ChunkReader
@@ -174,7 +174,7 @@ def trim_offsets(
 def resolve_group_offsets(
     log: CommitLog,
     group: str,
-    offsets: Mapping[str, Mapping[int, int]] | str | datetime,
+    offsets: Offsets | str | datetime,
     names: Iterable[str] | None,
 ) -> dict[str, dict[int, int]]:
     """Offsets by topic and partition from what `Store.set_group_offsets` takes."""
