@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 
 from kmq_spark.client.consuming.fetcher import NO_POSITION, Fetcher
 from kmq_spark.client.consuming.group_member import GroupMember
-from kmq_spark.client.consuming.hand import Hand
 from kmq_spark.client.consuming.subscription import (
     Listener,
     Partitions,
@@ -118,10 +117,7 @@ class Assignment:
             has_released = self._release(self._member, state, begun=begun)
             generation = self._member.generation(state)
         wanted = set(self._wanted(state))
-        lost = [each for each in self.fetcher.positions if each not in wanted]
-        self.uncommitted.was_robbed |= self._part_with(state, lost)
-        self._remove(lost)
-        self._tell(self._subscription.on_lost, lost)
+        self._lose(state, [each for each in self.fetcher.positions if each not in wanted])
         wanted_now = self._wanted(state)
         gained = [each for each in wanted_now if each not in self.fetcher.positions]
         for partition in gained:
@@ -147,11 +143,8 @@ class Assignment:
     def _take_part(self, member: GroupMember, state: StoreState) -> StoreState:
         """Be a member of the group, whose plan has all partitions; return the state with it."""
         if not member.is_in(state):
-            lost = list(self.fetcher.positions)
-            self.uncommitted.was_robbed |= self._part_with(state, lost)
-            self.fetcher.holding.hand, self.fetcher.holding.before = Hand(), {}
-            self._remove(lost)
-            self._tell(self._subscription.on_lost, lost)
+            self.fetcher.holding.before = {}
+            self._lose(state, list(self.fetcher.positions))
             member.enter(self._subscription)
             state = self._log.refresh()
         if state.definitions != self._definitions and member.renew(state):
@@ -199,6 +192,12 @@ class Assignment:
             self._failing_since = since
             raise
         return None
+
+    def _lose(self, state: StoreState, partitions: list[TopicPartition]) -> None:
+        """Stop reading partitions that were taken from this consumer, and call `on_lost`."""
+        self.uncommitted.was_robbed |= self._part_with(state, partitions)
+        self._remove(partitions)
+        self._tell(self._subscription.on_lost, partitions)
 
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
