@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_spark.client.keyed.values import wrong_length
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage import limits
 from kmq_storage.format.binary_columns import FEW, binary_column
@@ -80,11 +81,7 @@ def _checked_queue_names(names: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chu
         lengths = pc.min_max(pc.binary_length(names))
         shortest, longest = lengths["min"].as_py(), lengths["max"].as_py()
         if shortest < 1 or longest > limits.QUEUE_NAME_BYTES_MAX:
-            raise InvalidRequestError(
-                f"the name of a queue has {longest if shortest else 0} bytes; 1 to "
-                f"{limits.QUEUE_NAME_BYTES_MAX} are allowed",
-                field="queue",
-            )
+            raise wrong_length(longest if shortest else 0)
     return names
 
 

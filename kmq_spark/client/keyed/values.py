@@ -13,12 +13,16 @@ def queue_name(queue: str | bytes) -> bytes:
     """The name of a queue as bytes; InvalidRequestError unless it can be one."""
     name = queue if type(queue) is bytes else _name(queue)
     if not 1 <= len(name) <= limits.QUEUE_NAME_BYTES_MAX:
-        raise InvalidRequestError(
-            f"the name of a queue has {len(name)} bytes; 1 to {limits.QUEUE_NAME_BYTES_MAX} are "
-            "allowed",
-            field="queue",
-        )
+        raise wrong_length(len(name))
     return name
+
+
+def wrong_length(length: int) -> InvalidRequestError:
+    """Return the error for a name of a queue that has so many bytes."""
+    return InvalidRequestError(
+        f"the name of a queue has {length} bytes; 1 to {limits.QUEUE_NAME_BYTES_MAX} are allowed",
+        field="queue",
+    )
 
 
 def _name(queue: object) -> bytes:
