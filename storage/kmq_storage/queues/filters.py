@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache, reduce
 from typing import Any, TypeAlias
 
@@ -43,8 +44,10 @@ _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": pc.greater,
     ">=": pc.greater_equal,
 }
+#: How whole numbers compare with a fraction: as with the next whole number below it.
+_BROKEN_AS = {"<": "<=", "<=": "<=", ">": ">", ">=": ">"}
 
-Value: TypeAlias = int | float | str | bool
+Value: TypeAlias = Decimal | str | bool
 #: Takes the columns of properties; returns a column of true, false and null (unknown).
 Filter: TypeAlias = "Callable[[_Columns], pa.Array]"
 
@@ -244,11 +247,11 @@ class _Parser:
         raise self._wrong("a value is missing (text stands in single quotes)", position)
 
 
-def _number(text: str) -> int | float:
+def _number(text: str) -> Decimal:
     try:
-        return int(text)
-    except ValueError:
-        return float(text)
+        return Decimal(text)
+    except InvalidOperation:  # its exponent is too large
+        return Decimal(float(text))
 
 
 def _joined(how: Callable[[Any, Any], Any], parts: Sequence[Filter]) -> Filter:
@@ -276,26 +279,23 @@ def _is_text_of(name: str, known: pa.Array) -> Filter:
     return lambda columns: _looked_up(pc.struct_field(columns.values(name), "text"), known)
 
 
-def _is_number_of(name: str, numbers: Sequence[int | float]) -> Filter:
+def _is_number_of(name: str, numbers: Sequence[Decimal]) -> Filter:
     """By the rules of `_compared_numbers`."""
-    whole = [each for each in numbers if isinstance(each, int) and _fits(each)]
-    broken = [each for each in numbers if isinstance(each, float)]
-    known = number_column(np.array(whole, np.int64))
-    known_of_whole, known_of_broken = _floats(broken), _floats(map(_as_float, numbers))
+    whole = [int(each) for each in numbers if _fits(each) and each == math.floor(each)]
+    known_whole, known_broken = number_column(np.array(whole, np.int64)), _floats(numbers)
 
     def found(columns: _Columns) -> pa.Array:
         values = columns.values(name)
-        whole, broken = pc.struct_field(values, "int"), pc.struct_field(values, "float")
-        as_float = whole.cast(pa.float64(), safe=False)
-        of_whole = pc.or_(_looked_up(whole, known), _looked_up(as_float, known_of_whole))
+        of_whole = _looked_up(pc.struct_field(values, "int"), known_whole)
         zero = scalar(0.0)  # turns -0.0, which is not looked up as the same, into 0.0
-        return pc.coalesce(of_whole, _looked_up(pc.add(broken, zero), known_of_broken))
+        of_broken = _looked_up(pc.add(pc.struct_field(values, "float"), zero), known_broken)
+        return pc.coalesce(of_whole, of_broken)
 
     return found
 
 
-def _floats(numbers: Iterable[float]) -> pa.Array:
-    return number_column(np.array([*numbers], np.float64) + 0.0)
+def _floats(numbers: Iterable[Decimal]) -> pa.Array:
+    return number_column(np.array([*map(float, numbers)], np.float64) + 0.0)
 
 
 def _looked_up(column: pa.Array, known: pa.Array) -> pa.Array:
@@ -312,31 +312,30 @@ def _compared(name: str, sign: str, value: Value) -> Filter:
             return compare(pc.struct_field(values, "bool"), scalar(value))
         if isinstance(value, str):
             return compare(pc.struct_field(values, "text"), scalar(value))
-        return _compared_numbers(compare, values, value)
+        return _compared_numbers(sign, values, value)
 
     return found
 
 
-def _compared_numbers(compare: Callable[[Any, Any], Any], values: pa.Array, value: Any) -> pa.Array:
-    """Compare whole numbers with each other exactly, whatever their size; all others as floats."""
+def _compared_numbers(sign: str, values: pa.Array, value: Decimal) -> pa.Array:
+    """Compare whole numbers exactly, whatever their size, and floats with the nearest float."""
     whole, broken = pc.struct_field(values, "int"), pc.struct_field(values, "float")
-    if isinstance(value, float):
-        of_whole = compare(whole.cast(pa.float64(), safe=False), scalar(value))
-    elif _fits(value):
-        of_whole = compare(whole, scalar(value))
-    else:  # all whole numbers are on one side of it
-        of_whole = compare(
-            whole.cast(pa.float64(), safe=False), scalar(math.inf if value > 0 else -math.inf)
-        )
-    return pc.coalesce(of_whole, compare(broken, scalar(_as_float(value))))
+    of_broken = _COMPARISONS[sign](broken, scalar(float(value)))
+    return pc.coalesce(_compared_whole(sign, whole, value), of_broken)
 
 
-def _fits(value: int) -> bool:
+def _compared_whole(sign: str, whole: pa.Array, value: Decimal) -> pa.Array:
+    if not _fits(value):  # all whole numbers are on one side of it
+        as_float = whole.cast(pa.float64(), safe=False)
+        return _COMPARISONS[sign](as_float, scalar(math.inf if value > 0 else -math.inf))
+    below = math.floor(value)
+    if value == below:
+        return _COMPARISONS[sign](whole, scalar(below))
+    if sign in _BROKEN_AS:
+        return _COMPARISONS[_BROKEN_AS[sign]](whole, scalar(below))
+    flag = scalar(sign != "=")  # no whole number equals it
+    return pc.if_else(whole.is_valid(), flag, pa.nulls(1, pa.bool_())[0])
+
+
+def _fits(value: Decimal) -> bool:
     return -(2**63) <= value < 2**63
-
-
-def _as_float(value: float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import operator
 import random
+from fractions import Fraction
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.format.records import PROPERTIES_TYPE, PROPERTY_TYPE
 from kmq_storage.log.state.queues.topics import Binding
+from kmq_storage.queues.filters import accepted
 
 _MOST = 2**63 - 1
-_SIGNS = {"=": operator.eq, "<>": operator.ne, "<": operator.lt, ">=": operator.ge}
+_SIGNS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 @pytest.mark.parametrize("bound", [_MOST, _MOST + 1, -_MOST - 1, -_MOST - 2, 10**400, -(10**400)])
@@ -30,6 +41,20 @@ def test_numbers_of_any_size_are_compared_exactly(store: kmq.Store, bound: int):
         store.bind_queue(name, "t", filter=f"n {sign} {bound}")
         entered = [each.value.decode() for each in store.queue(name).receive(9)]
         assert entered == [str(n) for n in numbers if holds(n, bound)]
+
+
+@pytest.mark.parametrize(
+    "bound", ["9007199254740993.0", "9007199254740992.5", "-9007199254740992.5", "9.1e18", "-0.5"]
+)
+def test_whole_numbers_are_compared_exactly_with_a_number_that_has_a_point(bound: str):
+    numbers = (-_MOST - 1, -(2**53) - 1, -(2**53), -1, 0, 2**53, 2**53 + 1, 91 * 10**17, _MOST)
+    entries = [("n", dict.fromkeys(PROPERTY_TYPE.names) | {"int": n}) for n in numbers]
+    column = pa.array([[entry] for entry in entries], PROPERTIES_TYPE)
+    for sign, holds in _SIGNS.items():
+        expected = [holds(n, Fraction(bound)) for n in numbers]
+        assert accepted(f"n {sign} {bound}", column, len(numbers)).to_pylist() == expected
+    equal = [n == Fraction(bound) for n in numbers]
+    assert accepted(f"n in (7, {bound})", column, len(numbers)).to_pylist() == equal
 
 
 @pytest.mark.parametrize(
