@@ -39,7 +39,7 @@ class Definition(NamedTuple):
     settings: TopicSettings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sink:
     """A store to write to, as of some LSN; the chosen topic, or the topics that rows may name."""
 
@@ -112,14 +112,14 @@ def open_sink(options: SinkOptions) -> Sink:
     batch = None if options.batch is None else _counted(options.batch, target)
     stored = batch is not None and _is_stored(state, batch)
     return Sink(
-        options.url,
-        state.lsn,
-        options.topic,
-        _definitions([state.topic(name) for name in names]),
-        batch,
-        stored,
-        options.move,
-        options.checkpoint,
+        url=options.url,
+        lsn=state.lsn,
+        topic=options.topic,
+        definitions=_definitions([state.topic(name) for name in names]),
+        batch=batch,
+        stored=stored,
+        move=options.move,
+        checkpoint=options.checkpoint,
     )
 
 

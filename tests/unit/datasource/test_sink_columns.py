@@ -97,18 +97,18 @@ def test_columns_that_do_not_fit_are_refused_by_name(
 ) -> None:
     schema = StructType([StructField(*column) for column in columns])
     with pytest.raises(InvalidRequestError, match=message):
-        Sink("", 0, topic, ORDERS).check_columns(schema)
+        Sink(url="", lsn=0, topic=topic, definitions=ORDERS).check_columns(schema)
 
 
 def test_columns_that_kmq_does_not_know_are_ignored() -> None:
     fields = [StructField("value", TEXT), *[StructField("other", LongType())] * 2]
     fields.append(StructField("variant", VariantType()))
-    Sink("", 0, "orders", ORDERS).check_columns(StructType(fields))
+    Sink(url="", lsn=0, topic="orders", definitions=ORDERS).check_columns(StructType(fields))
 
 
 def test_a_topic_column_is_not_looked_at_where_the_topic_is_chosen() -> None:
     schema = StructType().add("value", TEXT).add("topic", LongType())
-    Sink("", 0, "orders", ORDERS).check_columns(schema)
+    Sink(url="", lsn=0, topic="orders", definitions=ORDERS).check_columns(schema)
 
 
 def test_properties_are_text_or_typed_as_a_read_gives_them() -> None:
@@ -125,7 +125,7 @@ def test_properties_are_text_or_typed_as_a_read_gives_them() -> None:
     assert typed.simpleString() == value
     for kind in (MapType(TEXT, TEXT), MapType(TEXT, TEXT, False), MapType(TEXT, typed)):
         schema = StructType().add("value", DATA).add("properties", kind)
-        Sink("", 0, "orders", ORDERS).check_columns(schema)
+        Sink(url="", lsn=0, topic="orders", definitions=ORDERS).check_columns(schema)
 
 
 def test_the_drivers_process_of_a_write_loads_nothing_that_reads_or_encodes() -> None:
