@@ -20,6 +20,7 @@ from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reading.reader import ChunkReader, offset_of_row
+from kmq_storage.log.state.accounts_topics import check_may_be_trimmed
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import ENDS, Chunk, TopicInfo, TopicSettings, decode_schema
@@ -108,7 +109,7 @@ def alter_topic(log: CommitLog, name: str, changes: Mapping[str, Any]) -> TopicI
 
     def altered(topic: Topic) -> TopicEntry:
         if changes.get("retention") is not None or changes.get("retention_bytes") is not None:
-            log.state.check_may_be_trimmed(topic)
+            check_may_be_trimmed(log.state, topic)
         settings = checked_settings(topic.settings, changes, topic=name)
         return TopicEntry(topic.id, name, topic.partitions, settings.to_json())
 

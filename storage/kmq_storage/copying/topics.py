@@ -26,6 +26,7 @@ from kmq_storage.groups.administration import has_live_member
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.state.accounts_topics import what_it_holds
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.checkpointing import check_undamaged
@@ -104,7 +105,7 @@ def _copy_records(
         try:
             copied.extend(_copied(source, target, topic))
         except InvalidRequestError as error:  # a group received from these queues in the target
-            what = state.keeps_accounts(topic)
+            what = what_it_holds(state, topic)
             if what is None:
                 raise
             told = f"{what} stays as it is in {target.files.url}: {error.message}"

@@ -17,6 +17,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
 from kmq_storage.log.moving import planning
 from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.state.accounts_topics import check_may_be_trimmed
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic, out_of_range
 from kmq_storage.maintenance.ages import surely_now
@@ -152,7 +153,7 @@ def trim_topic(
 
     def trimmed(state: StoreState) -> tuple[int, TrimReport]:
         topic, lsn = state.topic(name), state.lsn
-        state.check_may_be_trimmed(topic)
+        check_may_be_trimmed(state, topic)
         plan = plan_trim(topic, starts_of(topic))
         return len(plan), trim(log, plan, lsn)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kmq_storage import limits
-from kmq_storage.errors import CorruptionError, InvalidRequestError, NotFoundError
+from kmq_storage.errors import CorruptionError, NotFoundError
 from kmq_storage.format.entries import (
     BatchIdEntry,
     Entry,
@@ -46,7 +46,7 @@ from kmq_storage.log.state.topic_settings import settings_of
 from kmq_storage.log.state.topic_state import Partition, Topic, recovered_name
 from kmq_storage.log.state.uniqs import Uniqs
 from kmq_storage.model import LogDamage
-from kmq_storage.names import queue_of_log, queues_of_accounts
+from kmq_storage.names import queue_of_log
 
 
 class StoreState:
@@ -111,24 +111,6 @@ class StoreState:
     def user_topics(self) -> list[Topic]:
         """The topics that users created, sorted by name, without the own logs of queues."""
         return [topic for name, topic in sorted(self.topics.items()) if queue_of_log(name) is None]
-
-    def keeps_accounts(self, topic: Topic) -> str | None:
-        """What a group's accounts topic holds, in words for messages; None for any other topic."""
-        of = queues_of_accounts(topic.name) if topic.settings.keyed else None
-        queues = None if of is None else self.find_topic(of[0])
-        if of is None or queues is None or not queues.settings.keyed:
-            return None
-        return f"what group {of[1]} did with the queues of {of[0]}"
-
-    def check_may_be_trimmed(self, topic: Topic) -> None:
-        """InvalidRequestError for a topic with a group's accounts of keyed queues."""
-        what = self.keeps_accounts(topic)
-        if what is not None:
-            raise InvalidRequestError(
-                f"topic {topic.name} has {what}, one record for each: it takes no trim and no "
-                "retention; delete it to have the group begin anew with all of them",
-                topic=topic.name,
-            )
 
     def find_topic(self, name: str) -> Topic | None:
         """The topic of this name, if there is one."""
