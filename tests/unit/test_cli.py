@@ -37,17 +37,6 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def run(url: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command on the store and gives what it printed."""
-
-    def run_command(*words: str) -> str:
-        assert main([*words, "--store", url]) == 0
-        return capsys.readouterr().out
-
-    return run_command
-
-
-@pytest.fixture
 def run_json(run: Run) -> Run:
     """Runs a command with --json and gives what it printed as a value."""
     return lambda *words: json.loads(run(*words, "--json"))

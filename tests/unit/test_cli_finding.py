@@ -34,17 +34,6 @@ def url(tmp_path: Path) -> str:
     return url
 
 
-@pytest.fixture
-def run(url: str, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command on the store and gives what it printed."""
-
-    def run_command(*words: str) -> str:
-        assert main([*words, "--store", url]) == 0
-        return capsys.readouterr().out
-
-    return run_command
-
-
 @pytest.mark.parametrize(
     ("words", "found"),
     [
