@@ -21,6 +21,7 @@ from tests.unit.orderly.listening import (
     ROLLBACK,
     SUCCESS,
     SUSPEND,
+    Gate,
     Listener,
     committed,
     fill,
@@ -88,17 +89,12 @@ def test_a_suspended_partition_waits_at_its_head_and_others_go_on(two: kmq.Store
 
 
 def test_a_listener_that_takes_its_time_holds_up_its_own_partition_only(two: kmq.Store):
-    goes_on = threading.Event()
-
-    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
-        assert context.partition == 1 or goes_on.wait(30)
-        return SUCCESS
-
-    listener = Listener(answer)
+    gate = Gate(0)
+    listener = Listener(gate)
     with orderly(two, listener):
         until(lambda: listener.offsets(1) == [0, 1, 2, 3])
         assert listener.offsets(0) == [0]
-        goes_on.set()
+        gate.opened.set()
         listener.hear(8)
 
 
@@ -205,28 +201,23 @@ def test_a_listener_turns_auto_commit_off_for_its_answer(line: kmq.Store):
 def test_many_records_wait_within_bounds_and_all_of_them_come(store: kmq.Store):
     store.create_topic("t", partitions=2)
     fill(store, {0: 5_000, 1: 100})
-    goes_on = threading.Event()
-
-    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
-        assert context.partition == 1 or goes_on.wait(30)
-        return SUCCESS
-
-    listener = Listener(answer)
+    gate = Gate(0)
+    listener = Listener(gate)
     with orderly(store, listener, consume_batch_max_size=100) as consumer:
         until(lambda: len(listener.offsets(1)) == 100)
         until(lambda: len(consumer.process_queues()["t"][0].waiting) >= 900)
         fill(store, {1: 10})
         until(lambda: len(listener.offsets(1)) == 110)  # who is not full is read on
         assert len(consumer.process_queues()["t"][0].waiting) <= 1_500
-        goes_on.set()
+        gate.opened.set()
         until(lambda: len(listener.offsets(0)) == 5_000)
     assert all(first + 1 == then for first, then in pairwise(listener.offsets(0)))
     assert committed(store) == {0: 5_000, 1: 110}
 
 
 def test_what_it_holds_can_be_looked_at(line: kmq.Store):
-    goes_on = threading.Event()
-    listener = Listener(lambda records, context: SUCCESS if goes_on.wait(30) else None)
+    gate = Gate()
+    listener = Listener(gate)
     consumer = orderly(line, listener, consume_batch_max_size=2)
     assert consumer.process_queues() == {}
     with consumer:
@@ -235,7 +226,7 @@ def test_what_it_holds_can_be_looked_at(line: kmq.Store):
         assert [each.offset for each in state.consuming] == [0, 1]
         assert [each.offset for each in state.waiting] == [2, 3]
         assert (state.is_called, state.offset, state.uncommitted) == (True, -1, None)
-        goes_on.set()
+        gate.opened.set()
         listener.hear(2)
     assert consumer.process_queues() == {}
 
@@ -279,17 +270,12 @@ def test_a_topic_that_is_deleted_meanwhile_holds_up_no_other_one(store: kmq.Stor
     for topic in ("t", "u"):
         store.create_topic(topic)
         fill(store, {0: 2}, topic=topic)
-    goes_on = threading.Event()
-
-    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
-        assert context.topic == "u" or goes_on.wait(30)
-        return SUCCESS
-
-    listener = Listener(answer)
+    gate = Gate("t")
+    listener = Listener(gate)
     with store.orderly_consumer("g", ["t", "u"], listener):
         until(lambda: len(listener.calls) == 3)
         store.delete_topic("t")
-        goes_on.set()
+        gate.opened.set()
         until(lambda: store.describe_group("g").committed == {"u": {0: 2}})
         fill(store, {0: 1}, topic="u")
         until(lambda: store.describe_group("g").committed == {"u": {0: 3}})
