@@ -91,18 +91,14 @@ def proves_the_round_alone(patch: pytest.MonkeyPatch) -> None:
 
 def has_the_group_counted_first(patch: pytest.MonkeyPatch) -> None:
     """The word of a group is set before its notes, and does not tell how many they are."""
-    notes, note = SlipWords.notes, OwnPage.note
+    note = OwnPage.note
 
     def first_the_group(page: OwnPage, places: Sequence[int], number: int, group: int) -> bool:
         (word,) = page._seals.sealed_at([PLACES + group], number, len(places))
         page._words.store(PLACES + group, word)
         return note(page, places, number, group)
 
-    def any_number(seals: SlipWords, *words: Any) -> Notes:
-        found = notes(seals, *words)
-        return Notes(found.done | found.unproven, set())
-
-    patch.setattr(SlipWords, "notes", any_number)
+    counts_groups_in_part(patch)
     patch.setattr(OwnPage, "note", first_the_group)
 
 

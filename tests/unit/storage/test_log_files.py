@@ -55,21 +55,27 @@ def test_each_file_of_the_log_is_written_from_its_own_beginning_also_by_who_open
     assert values_of(open_folder(tmp_path)) == sent
 
 
-def test_who_reads_the_newest_commits_again_and_again_does_not_pass_all_others_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def _counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of looks at frames of the log from now on."""
     looks, next_frame = [0], Journal.next_frame
 
     def counted(*arguments: Any, **options: Any) -> Any:
         looks[0] += 1
         return next_frame(*arguments, **options)
 
+    monkeypatch.setattr(Journal, "next_frame", counted)
+    return looks
+
+
+def test_who_reads_the_newest_commits_again_and_again_does_not_pass_all_others_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     log = open_folder(tmp_path)
     make_topic(log)
     for number in range(100):
         send(log, b"%d" % number)
     assert [commit.lsn for commit in log.commits(95)] == [*range(95, 102)]
-    monkeypatch.setattr(Journal, "next_frame", counted)
+    looks = _counted_looks(monkeypatch)
     assert [commit.lsn for commit in log.commits(95)] == [*range(95, 102)]
     send(log, b"new")
     assert [commit.lsn for commit in log.commits(102)] == [102]
@@ -88,13 +94,7 @@ def test_the_first_look_at_newest_commits_begins_at_the_checkpoint_that_the_hand
     send(log, b"new")
     log = open_folder(tmp_path)
     log.refresh()
-    looks, next_frame = [0], Journal.next_frame
-
-    def counted(*arguments: Any, **options: Any) -> Any:
-        looks[0] += 1
-        return next_frame(*arguments, **options)
-
-    monkeypatch.setattr(Journal, "next_frame", counted)
+    looks = _counted_looks(monkeypatch)
     assert [commit.lsn for commit in log.commits(lsn + 1)] == [lsn + 1]
     assert list(log.commits(lsn + 2)) == []
     assert looks[0] < 10
