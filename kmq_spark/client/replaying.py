@@ -67,7 +67,7 @@ def _sends(
 
 
 def _runs(part: Slice) -> Iterator[tuple[bool, Slice]]:
-    """The slice, cut where records without a value begin and end that Arrow can't tell so."""
+    """The slice, cut where tombstones begin and end; in untyped topics, a null tells them."""
     if not is_typed(part.batch.schema):
         yield False, part
         return

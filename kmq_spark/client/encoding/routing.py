@@ -119,7 +119,7 @@ class Router:
     def _ask(
         partitioner: Partitioner, topic: Topic, keys: pa.Array | None, rows: Rows
     ) -> npt.NDArray[np.int32]:
-        """What the user's partitioner says of the rows that are its to place, row by row.
+        """Ask the user's partitioner for each row whose partition the caller didn't choose.
 
         -1 marks an answer that is no partition.
         """
@@ -148,9 +148,9 @@ def partitions_by_key(keys: pa.BinaryArray, partitions: int) -> npt.NDArray[np.i
 
 
 def _answer(partitioner: Partitioner, topic: Topic, key: bytes | None) -> int | str:
-    """The partition that a user's partitioner says, or as text what else it does.
+    """The partition that a user's partitioner returns, or an answer that is none, as text.
 
-    What it raises is InvalidRequestError.
+    InvalidRequestError when the partitioner raises an error.
     """
     try:
         answer = partitioner(topic.name, key, topic.partitions)

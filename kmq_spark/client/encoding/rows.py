@@ -116,7 +116,7 @@ def check_arrow_columns(schema: pa.Schema) -> None:
 
 
 def in_stored_types(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same columns in the stored types; InvalidRequestError names one that has no such."""
+    """The same columns in the stored types; InvalidRequestError names one that has no such type."""
     names = batch.schema.names
     return pa.RecordBatch.from_arrays(
         [cast_column(name, batch.column(name)) for name in names], names
@@ -201,7 +201,7 @@ def _check_partitions(column: pa.Array, name: str) -> None:
 
 
 def _check_instants(column: pa.Array, name: str) -> None:
-    """Instants that no calendar of Python's has are refused."""
+    """InvalidRequestError for an instant that no datetime of Python's can hold."""
     instants = numbers_of(column.view(pa.int64()).fill_null(scalar(0)))
     if len(instants) and not (instants.min() >= _FIRST_US and instants.max() <= _LAST_US):
         raise InvalidRequestError(

@@ -61,10 +61,10 @@ def packed_extras(
     encode: Callable[[Any], bytes] | None = None,
     unlike: bytes = b"",
 ) -> bytes | None:
-    """The same as bytes; None where they can't be, be it that something is wrong with them.
+    """The same as bytes; None when they can't be packed, also because one of them is wrong.
 
-    `left_out` names headers that are not taken; `encode` makes bytes of the value of each other,
-    which text is, in UTF-8, that begins with none of the letters of `unlike`.
+    `left_out`: names of headers that are not packed. `encode`: returns the bytes of a header's
+    value. Text that begins with none of the letters of `unlike` becomes UTF-8 without this call.
     """
     if not compiled.is_there:
         return None
@@ -76,7 +76,7 @@ def packed_extras(
 
 
 def plain_among(extras: Mapping[int, WaitingExtras]) -> dict[int, PlainExtras]:
-    """Those that aren't packed, and may have what few records have."""
+    """The extras that aren't packed; only these may have a timestamp, a schedule or a `uniq`."""
     if _are_packed(extras):  # most often
         return {}
     return {row: each for row, each in extras.items() if not isinstance(each, bytes)}
@@ -100,7 +100,7 @@ def packed_batch(
     times: npt.NDArray[np.int64],
     extras: Mapping[int, WaitingExtras],
 ) -> tuple[pa.RecordBatch, npt.NDArray[np.int64], npt.NDArray[np.int32] | int | None] | None:
-    """What `packed_rows.batch` makes of rows; None where they are for the way in Python."""
+    """What compiled `packed_rows.batch` makes of rows; None when Python has to do it."""
     if not (compiled.is_there and _are_packed(extras)):
         return None
     nothing = compiled.packing.pack(None, None, -1)

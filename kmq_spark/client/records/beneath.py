@@ -9,9 +9,9 @@ from pyarrow import types
 
 
 def beneath(column: Any) -> list[pa.Array]:
-    """The items of all rows, of maps their keys before that; nothing of rows that were sliced off.
+    """The items of all rows of a column; of a map, first the keys, then the items.
 
-    Items that stand beneath a null are among them.
+    Rows outside of the column's slice have none here. Items beneath a null are included.
     """
     kind = column.type
     if types.is_fixed_size_list(kind):

@@ -45,9 +45,10 @@ class StoredExtras:
         decode: Callable[[bytes], Any],
         unlike: bytes,
     ) -> None:
-        """Put a row's headers among others: those that have a value, decoded.
+        """Add those of a row's headers that have a value, decoded, to other headers.
 
-        What begins with none of the letters of `unlike` is text, as `decode` says, too.
+        The compiled twin takes a value that begins with none of the letters of `unlike` for text,
+        without a call of `decode`, which would say the same.
         """
         for name, data in self.headers(row):
             if data is not None and name not in left_out:
@@ -77,7 +78,7 @@ def _pairs_of(column: pa.Array) -> list[Pairs]:
 
 
 def _set(values: pa.StructArray) -> list[Any]:
-    """Of the members of each value the one that is set."""
+    """The member of each value that is set."""
     members = [member for member in values.flatten() if member.null_count < len(member)]
     found: list[Any] = members[0].to_pylist() if members else [None] * len(values)
     for member in members[1:]:

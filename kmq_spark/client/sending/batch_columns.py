@@ -45,7 +45,7 @@ def _length(name: str, column: Any) -> int:
 
 
 def all_bytes(what: str, values: Sequence[bytes | str | None]) -> list[bytes | None]:
-    """The values as bytes, text in UTF-8; InvalidRequestError names `what` is neither."""
+    """The values as bytes, text in UTF-8; InvalidRequestError, naming `what`, for other types."""
     return [
         value if type(value) is bytes or value is None else to_bytes(what, value)
         for value in values

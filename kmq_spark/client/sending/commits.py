@@ -48,10 +48,10 @@ class Commits:
             self._acknowledger.acknowledge(written)
 
     def sent(self) -> None:
-        """Commit here a send that shall not linger, or wake the worker.
+        """Commit a send that must not linger in this thread, or wake the worker.
 
-        Where commits take long the worker is not woken at once: a caller that waited for its last
-        send will commit this one sooner, and two threads at once are in each other's way.
+        Where commits take long, the worker is not woken at once: a caller that waited for its last
+        send will commit this one sooner, and two committing threads would delay each other.
         """
         if self._pending.in_transaction:
             self._pending.stage_excess()
@@ -62,7 +62,7 @@ class Commits:
             self._pending.call_worker(now=not (awaited and self._log.is_remote))
 
     def sent_batch(self, sends: Sends) -> None:
-        """A batch was sent: commit it here if the caller waits for each, or leave it to gather."""
+        """Commit a batch in this thread if the caller waits for each; else leave it to gather."""
         if self._pending.in_transaction:
             self._pending.stage_excess()
             return
@@ -71,7 +71,7 @@ class Commits:
             self._pending.call_worker_for(sends)
 
     def _help(self) -> bool:
-        """For a caller that waits for its send now, and for the network in any thread."""
+        """Commit in the thread of a caller that waits for its send; whether it did."""
         return (self._log.prompt or self._log.is_remote) and self.try_here()
 
     def try_here(self, *, waits: bool = True) -> bool:

@@ -49,7 +49,7 @@ class Doubles:
     def entries(
         self, topic_id: bytes, now: int, places: Mapping[int, Place]
     ) -> tuple[UniqEntry, ...]:
-        """What is committed beside rows; `places`: partition and number in the unit of each."""
+        """The entry to commit beside rows; `places`: partition and number in the unit of each."""
         self._topic_id = topic_id
         own = {row: place for row, place in places.items() if row in self._digests}
         self._rows = {place: row for row, place in own.items()}
@@ -57,15 +57,15 @@ class Doubles:
         return (UniqEntry(topic_id, now, uniqs),) if uniqs else ()
 
     def note(self, error: StoredBeforeError) -> None:
-        """The log refused these."""
+        """Note rows that the log refused, with the places of their first records."""
         self._stored |= {self._rows[place]: first for place, first in error.places.items()}
 
     def forget_expected(self) -> None:
-        """The first ones of some may be stored by others now: the next attempt tells."""
+        """Forget first records that this commit was to have: others may store them by now."""
         self._stored = {row: place for row, place in self._stored.items() if place is not None}
 
     def resolve(self, entries: Sequence[object]) -> list[int]:
-        """Find those that the commit was to have; the rows whose first one it has not."""
+        """Look up the first records that the commit was to have; return rows without one."""
         open_still = [row for row, place in self._stored.items() if place is None]
         found = places_in(entries) if open_still else {}
         for row in open_still:
@@ -73,5 +73,5 @@ class Doubles:
         return [row for row in open_still if self._stored[row] is None]
 
     def place(self, row: int) -> Place | int | None:
-        """Where the first one is: a place, or another row; None where nobody knows."""
+        """Where the first record is: a place, or another row; None when it is unknown."""
         return self._firsts[row] if row in self._firsts else self._stored[row]

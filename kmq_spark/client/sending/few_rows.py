@@ -83,7 +83,7 @@ class FewRows:
         self._sends.placed(self, 0)
 
     def duplicates(self, first: int, end: int) -> Iterable[bool]:
-        """Return None: these rows have no `uniq`."""
+        """Tell of each row that it is no duplicate: none has a `uniq`."""
         return repeat(False, end - first)
 
     def times(self, first: int, sent: list[int]) -> list[int]:

@@ -131,7 +131,7 @@ class Gathered(Sends):
                 send.times = array("q", send.times)  # an eighth of what a list takes
 
     def _awaited(self, *, helping: bool = False) -> None:
-        """A caller waits for a send: the thread that is to commit would wait for ever."""
+        """Called when a caller waits; IllegalStateError in the thread that is to commit."""
         if not self.is_open:
             self.expedite(helping=helping)
         elif helping and threading.get_ident() == self._owner:

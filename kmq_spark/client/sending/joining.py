@@ -1,4 +1,4 @@
-"""The units of a transaction as one: what they count, and whose a record of them is."""
+"""Joining the units of a transaction into one, and telling whose a refused record of it is."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def joined(units: Sequence[Unit]) -> Unit:
 def leave_out(
     error: StoredBeforeError, units: Mapping[Work, Unit], in_files: Container[Work]
 ) -> None:
-    """Have the works of joined units leave out what is stored before; they are encoded again.
+    """Have the works of joined units leave out records that were stored before the commit.
 
-    ConflictError when it is in files already.
+    The works are then encoded again. ConflictError when such a record is in a file already.
     """
     shares = list(_shares(error, units))
     if any(work in in_files for work, _ in shares):
@@ -53,7 +53,7 @@ def leave_out(
 def _shares(
     error: StoredBeforeError, units: Mapping[Work, Unit]
 ) -> Iterator[tuple[Work, StoredBeforeError]]:
-    """What of the refusal is each work's, by the numbers in its own unit."""
+    """Split the refusal by work, with the numbers that rows have in the work's own unit."""
     topic_id, before = error.topic_id, _Rows()
     for work, unit in units.items():
         rows = _rows(unit.entries)
@@ -68,7 +68,7 @@ def _shares(
 
 
 def _shifted(parts: Iterable[Sequence[Entry]]) -> Iterator[Entry]:
-    """All entries; what counts the rows of a unit counts those of the parts before its own."""
+    """All entries; row numbers in them now count from the first unit, not from their own."""
     before = _Rows()
     for entries in parts:
         for entry in entries:

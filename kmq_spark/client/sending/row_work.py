@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from kmq_storage.arrays import Mask, Numbers
 
-#: The index of the digest among the extras of a row.
+#: Gets the digest from the extras of a row.
 _uniq = itemgetter(Extras._fields.index("uniq"))
 
 
@@ -173,7 +173,7 @@ class RowWork:
         return {row: found[place] for row, place in places.items() if place in found}
 
     def _resolve_doubles(self, entries: Sequence[Entry]) -> None:
-        """Find the first records of those that the same commit has."""
+        """Find first records that are in the same commit; refuse rows whose first record is not."""
         for row in self.doubles.resolve(entries):
             self._refuse_row(
                 row,

@@ -1,4 +1,4 @@
-"""When a record that is sent to a queue is handed out, as its sender says it."""
+"""Schedules of records that are sent to a queue: when, and before which others, they come."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def scheduled(
     *,
     priority: int | None,
 ) -> Schedule | None:
-    """What is to be said of a record, with 0 for its place; None when it is like all others."""
+    """The checked schedule of a record, for row 0; None when it comes at once, like most."""
     if delay is not None and deliver_at is not None:
         raise InvalidRequestError("give a delay or deliver_at, not both", field="delay")
     urgency = PRIORITY if priority is None else whole(priority)
@@ -44,7 +44,7 @@ def scheduled(
 def schedule_entry(
     queue_id: bytes, kept: Iterable[int], extras: Mapping[int, PlainExtras]
 ) -> tuple[ScheduleEntry, ...]:
-    """What is committed beside records for a queue's own log: those rows that are kept."""
+    """The entry to commit beside records for a queue's own log, with the schedules of `kept`."""
     found = [
         schedule._replace(row=row)
         for row, own in enumerate(kept)

@@ -36,7 +36,7 @@ def stored_times(
 
 
 def _neighbours(offsets: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Offsets in order, those together that are near to each other."""
+    """Offsets in order, cut where two are too far apart to be read at once."""
     first = 0
     for number, offset in enumerate(offsets):
         if number and offset - offsets[number - 1] > _NEAR:

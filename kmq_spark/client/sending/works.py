@@ -15,9 +15,9 @@ _WORK_BYTES = 4 * 1024 * 1024
 
 
 def work_of(waiting: Sequence[Sends], *, by_hash: bool) -> Sequence[Work]:
-    """Sends as work, in their order per topic; a few plain rows go the short way.
+    """Sends as work, in their order per topic; a few plain rows are `FewRows`.
 
-    That one knows hashes of keys (`by_hash`), and no partitioner of the user's.
+    These are partitioned by the hashes of their keys only, so `by_hash` must hold.
     """
     if by_hash and all(map(are_few, waiting)):
         rows = [send for send in waiting if isinstance(send, RowSends)]

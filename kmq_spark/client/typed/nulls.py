@@ -12,7 +12,7 @@ from kmq_spark.errors import InvalidRequestError
 
 
 def check_no_nulls(topic: str, column: pa.Array, field: pa.Field) -> None:
-    """InvalidRequestError, naming the column, where a null is that the field doesn't allow."""
+    """InvalidRequestError, naming the column, for a null that the field doesn't allow."""
     where = _forbidden(column, field, field.name)
     if where is not None:
         raise InvalidRequestError(
