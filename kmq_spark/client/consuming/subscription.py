@@ -67,7 +67,8 @@ class Subscription:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is wanted, now or later."""
-        return not self.topics and self.pattern is None
+        chosen = self.assigned is not None and any(self.assigned.values())
+        return not self.topics and self.pattern is None and not chosen
 
     @property
     def interest(self) -> Interest:

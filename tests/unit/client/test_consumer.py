@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -139,13 +140,22 @@ def test_iteration_hands_out_everything_and_ends_when_closed(shop: kmq.Store):
     assert numbers(found) == {0: list(range(10)), 1: list(range(10))}
 
 
-@pytest.mark.parametrize("made", ["without topics", "unsubscribed", "assigned nothing"])
+def test_iteration_hands_out_what_partitions_that_were_assigned_have(shop: kmq.Store):
+    with shop.consumer() as consumer:
+        consumer.assign({"t": [1]})
+        assert numbers(list(islice(consumer, 10))) == {1: list(range(10))}
+
+
+NOTHING: dict[str, dict[str, list[int]]] = {"no topic": {}, "no partition of a topic": {"t": []}}
+
+
+@pytest.mark.parametrize("made", ["without topics", "unsubscribed", *NOTHING])
 def test_iteration_over_nothing_says_so_and_does_not_wait_for_ever(shop: kmq.Store, made: str):
     consumer = shop.consumer("g", topics=["t"] if made == "unsubscribed" else None)
     if made == "unsubscribed":
         consumer.unsubscribe()
-    if made == "assigned nothing":
-        consumer.assign({})
+    if made in NOTHING:
+        consumer.assign(NOTHING[made])
     with pytest.raises(kmq.IllegalStateError, match="has no topics"):
         next(iter(consumer))
     consumer.close()
