@@ -32,7 +32,7 @@ class Liveness:
 
     def __init__(self, step: float) -> None:
         #: Seconds between two looks.
-        self._step = step
+        self.step = step
         self._seen: Mapping[int, _Seen] = {}
 
     def dead(
@@ -49,7 +49,7 @@ class Liveness:
             gone = facts.beat is None
             if (gone and not member.static) or facts.silent > member.timeout:
                 dead.add(epoch)
-            elif not gone and facts.silent < _QUIET_LOOKS * self._step:
+            elif not gone and facts.silent < _QUIET_LOOKS * self.step:
                 break
         self._seen = seen
         return dead
@@ -58,7 +58,7 @@ class Liveness:
         last = self._seen.get(epoch)
         if last is None or last.beat != beat:
             return _Seen(beat, now)
-        passed = min(now - last.looked, _OVERSLEPT * self._step)
+        passed = min(now - last.looked, _OVERSLEPT * self.step)
         return _Seen(beat, now, last.silent + passed)
 
 

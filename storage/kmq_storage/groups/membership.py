@@ -44,6 +44,11 @@ from kmq_storage.objects.files import Lock
 _STEP = 0.25
 #: The number of looks within the timeout of a silent member, where a look costs requests.
 _LOOKS_PER_TIMEOUT = 3
+#: The most looks per second of a whole group, as long as the timeouts allow; more would keep the
+#: processors of one host busy.
+_LOOKS_PER_SECOND = 400
+#: A new member looks at this many of the others. Beyond, it looks on only until one of them lives.
+_LOOKED_AT = 32
 
 #: A Spark query ends for its user before its process does. This is how long (seconds) to wait for
 #: the process to die, and the step between two looks.
@@ -73,10 +78,18 @@ class SharedMembership:
         self.epoch = 0
         self._id = ""
         self._lock: Lock | None = None
-        short = settings.timeout / _LOOKS_PER_TIMEOUT
-        #: Seconds between two looks at the other members.
-        self.step = short if log.is_remote else min(_STEP, short)
-        self._liveness = Liveness(self.step)
+        self._liveness = Liveness(self._step_among(1))
+
+    def _step_among(self, members: int) -> float:
+        longest = self._settings.timeout / _LOOKS_PER_TIMEOUT
+        if self._log.is_remote:
+            return longest
+        return min(max(_STEP, members / _LOOKS_PER_SECOND), longest)
+
+    @property
+    def step(self) -> float:
+        """Seconds between two looks at the other members."""
+        return self._liveness.step
 
     @property
     def environment(self) -> Environment:
@@ -113,12 +126,6 @@ class SharedMembership:
         self._check_shared(group)
         self._check_not_replaced(group.plan)
         self._take_lock()
-        plan = group.plan
-        beats = {epoch: self._beat_of(each) for epoch, each in plan.members.items()}
-        # Where nobody lives nobody needs to wait for those whose names are kept.
-        keep = any(beat is not None for beat in beats.values())
-        gone = [e for e, beat in beats.items() if beat is None]
-        gone = [e for e in gone if not (keep and plan.members[e].static)]
         settings = self._settings
         member = PlannedMember(
             id=self._id,
@@ -129,8 +136,25 @@ class SharedMembership:
             timeout=settings.timeout,
             interest=interest,
         )
-        others = planning.dropped(plan, gone)
+        others = planning.dropped(group.plan, self._gone(group.plan))
         return planning.with_member(others, group.generation + 1, member, topics)
+
+    def _gone(self, plan: GroupPlan) -> list[int]:
+        """The members that left or died, as far as a new one needs to know.
+
+        In a large group it doesn't look at all of them: others find the rest.
+        """
+        gone: list[int] = []
+        lives = False
+        for looked, (epoch, each) in enumerate(plan.members.items()):
+            if lives and looked >= _LOOKED_AT:
+                break
+            if self._beat_of(each) is None:
+                gone.append(epoch)
+            else:
+                lives = True
+        # Where nobody lives nobody needs to wait for those whose names are kept.
+        return [epoch for epoch in gone if not (lives and plan.members[epoch].static)]
 
     def _check_shared(self, group: Group) -> None:
         let_die(self._log, self._group)
@@ -226,6 +250,7 @@ class SharedMembership:
         if not self.is_in(group.plan):
             return
         now = self._log.environment.monotonic()
+        self._liveness.step = self._step_among(len(group.plan.members))
         with translated(self._log.files.url):
             dead = self._liveness.dead(group.plan, self.epoch, self._beat_of, now)
         if dead:
