@@ -97,7 +97,7 @@ class Maintainer:
 
     def _trim(self, log: WatchedLog) -> None:
         name, more = self._rng.choice(("orders", "orders", "profiles")), self._rng.randrange(6)
-        number = self._rng.randrange(2 if name == "orders" else 1)
+        number = self._rng.randrange(2)
 
         def trimmed(state: StoreState) -> TrimReport:
             lsn, part = state.lsn, state.topic(name).partition(number)

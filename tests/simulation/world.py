@@ -48,7 +48,7 @@ _DURABLE_WRITERS = (0.0, 0.7, 0.7, 1.0)
 _TOPICS = (
     ("orders", 2, {}),
     ("audit", 1, {"retention": 30.0}),
-    ("profiles", 1, {"cleanup": "compact"}),
+    ("profiles", 2, {"cleanup": "compact"}),
 )
 #: The clocks of two processes differ by at most twice this (seconds).
 _SKEW = 5.0

@@ -101,7 +101,7 @@ class Writer:
         """The records of one commit: some for each of two or three partitions."""
         parts: list[Part] = [("orders", self._rng.randrange(2)), ("audit", 0)]
         if self._rng.random() < 0.6:
-            parts.append(("profiles", 0))
+            parts.append(("profiles", self._rng.randrange(2)))
         return {
             part: [self._record(part[0]) for _ in range(self._rng.randrange(1, 4))]
             for part in parts

@@ -8,14 +8,15 @@ first, so a tombstone is never dropped before the records that it deletes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import takewhile
+from dataclasses import dataclass, replace
+from itertools import chain, takewhile
 from typing import Any
 
 import numpy as np
 
 from kmq_storage import limits
 from kmq_storage.cutting import cut, grown
+from kmq_storage.errors import CorruptionError, IllegalStateError
 from kmq_storage.format.layout_entries import NO_TOMBSTONES
 from kmq_storage.format.manifest import SEGMENT, Key, Row, Rows, weight_of
 from kmq_storage.log.commit_log import CommitLog
@@ -29,7 +30,14 @@ from kmq_storage.maintenance.ages import surely_now
 from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted, replacing
-from kmq_storage.maintenance.seal import full_bytes, plan_seal, seal
+from kmq_storage.maintenance.seal import (
+    full_bytes,
+    most_together,
+    plan_seal,
+    rows_weight,
+    seal,
+    together,
+)
 from kmq_storage.maintenance.segment_files import tombstone_second
 from kmq_storage.maintenance.segments import Compacted, Replacer
 from kmq_storage.maintenance.survivors import Survivors, newest_of_each_key
@@ -92,14 +100,11 @@ def compact_keys(
     `limits.TOMBSTONE_DELAY` ago are dropped, too.
     """
     numbers = range(topic.partitions) if partitions is None else partitions
-    rows = {number: _sealed_rows(topic, number) for number in numbers}
-    reports = []
-    for number, sealed in rows.items():
-        if sealed:
-            with manner.apart():
-                whole = Replacement(topic, number, tuple(sealed), lsn)
-                reports.append(_compact_partition(log, whole, segment_bytes, manner.rest))
-    return all_compacted(reports)
+    sealed = [(number, _sealed_rows(topic, number)) for number in numbers]
+    wholes = (Replacement(topic, number, tuple(rows), lsn) for number, rows in sealed if rows)
+    compaction = _Compaction(log, segment_bytes, manner)
+    groups = together(wholes, most_together(log), weigh=_memory_of)
+    return all_compacted(report for group in groups for report in compaction.of(group))
 
 
 def compact_topic(log: CommitLog, name: str) -> CompactReport:
@@ -175,30 +180,95 @@ def keep_only(log: CommitLog, whole: Replacement, survivors: Survivors) -> bool:
     return True
 
 
-def _compact_partition(
-    log: CommitLog, whole: Replacement, segment_bytes: int, rest: Rest
-) -> CompactReport:
-    reader, replacer = ChunkReader(log.files), Replacer(log, rest)
-    old = _old(log, whole.rows)
-    slices = ((part, row.time < old) for row, part in _by_segment(whole, reader, rest))
-    survivors = newest_of_each_key(slices, whole.span, rows=sum(row.rows for row in whole.rows))
-    part = whole.topic.partition(whole.partition)
-    waits = tombstone_second(whole.rows) if survivors.tombstones_wait else NO_TOMBSTONES
-    runs = [replace(whole, rows=run) for run in _runs(whole.rows, survivors, segment_bytes)]
-    steps = [run for run in runs if not (_is_kept(run, survivors) and run.rows[0].compacted)]
-    if not steps and part.tombstones not in (0, waits):
-        steps = runs[:1]  # to say that they are gone
-    reports = []
-    for step in steps:
-        said = Compacted(waits if step is steps[-1] else 0)
-        if _is_kept(step, survivors):
-            replacer.mark(step, said)  # there is nothing to drop
-            continue
-        entry = replacer.replace(step, _kept(step, reader, survivors), said)
-        reports.append(replacing(len(step.rows), entry))
-        if entry is None:  # what comes later relies on this
-            break
-    return all_compacted(reports)
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What compaction does to segments of a partition."""
+
+    run: Replacement
+    survivors: Survivors
+    said: Compacted
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the segment stays as it is, and is only marked."""
+        return _is_kept(self.run, self.survivors)
+
+    def records(self, reader: ChunkReader) -> Iterator[Slice]:
+        """What stays."""
+        return _kept(self.run, reader, self.survivors)
+
+
+class _Compaction:
+    """Compacts whole partitions, several with one commit."""
+
+    def __init__(self, log: CommitLog, segment_bytes: int, manner: Manner) -> None:
+        self._log, self._manner = log, manner
+        self._segment_bytes = segment_bytes
+        self._replacer = Replacer(log, manner.rest)
+
+    def of(self, group: Sequence[Replacement]) -> list[CompactReport]:
+        """Compact partitions together, or, if that is impossible, one by one."""
+        planned: list[list[_Step]] = []
+        for whole in group:
+            with self._manner.apart():
+                planned.append(self._steps(whole))
+        done = self._together([*chain.from_iterable(planned)]) if len(planned) > 1 else None
+        if done is not None:
+            return done
+        reports: list[CompactReport] = []
+        for steps in planned:
+            with self._manner.apart():
+                reports += self._one_by_one(steps)
+        return reports
+
+    def _steps(self, whole: Replacement) -> list[_Step]:
+        reader, rest = ChunkReader(self._log.files), self._manner.rest
+        old = _old(self._log, whole.rows)
+        slices = ((part, row.time < old) for row, part in _by_segment(whole, reader, rest))
+        survivors = newest_of_each_key(slices, whole.span, rows=sum(row.rows for row in whole.rows))
+        part = whole.topic.partition(whole.partition)
+        waits = tombstone_second(whole.rows) if survivors.tombstones_wait else NO_TOMBSTONES
+        rows_of_runs = _runs(whole.rows, survivors, self._segment_bytes)
+        runs = [replace(whole, rows=rows) for rows in rows_of_runs]
+        steps = [run for run in runs if not (_is_kept(run, survivors) and run.rows[0].compacted)]
+        if not steps and part.tombstones not in (0, waits):
+            steps = runs[:1]  # to say that they are gone
+        return [_Step(run, survivors, Compacted(waits if run is steps[-1] else 0)) for run in steps]
+
+    def _together(self, steps: Sequence[_Step]) -> list[CompactReport] | None:
+        """Carry out all steps with one commit; None, and nothing is done, if one is impossible."""
+        if not 0 < len(steps) <= most_together(self._log):
+            return None
+        reader = ChunkReader(self._log.files)
+        changed = [step for step in steps if not step.is_kept]
+        try:
+            entries = self._replacer.compact_together(
+                [(step.run, step.records(reader), step.said) for step in changed],
+                [(step.run, step.said) for step in steps if step.is_kept],
+            )
+        except (CorruptionError, IllegalStateError):
+            return None
+        if entries is None:
+            return None
+        befores = (len(step.run.rows) for step in changed)
+        return [replacing(*each) for each in zip(befores, entries, strict=True)]
+
+    def _one_by_one(self, steps: Iterable[_Step]) -> Iterator[CompactReport]:
+        reader = ChunkReader(self._log.files)
+        for step in steps:
+            if step.is_kept:  # there is nothing to drop
+                self._replacer.mark(step.run, step.said)
+                continue
+            entry = self._replacer.replace(step.run, step.records(reader), step.said)
+            yield replacing(len(step.run.rows), entry)
+            if entry is None:  # what comes later relies on this
+                return
+
+
+def _memory_of(whole: Replacement) -> int:
+    """About the bytes that it takes to compact a partition; two bits per offset are kept."""
+    start, end = whole.span
+    return rows_weight(whole) + (end - start) // 4
 
 
 def _old(log: CommitLog, rows: Sequence[Row]) -> int:

@@ -145,8 +145,7 @@ def seal(
     """
     segments = rows = size = conflicts = 0
     replacer = Replacer(log, manner.rest)
-    most = log.identity.log_file_bytes // _ENTRY_BYTES
-    groups = together(plan, max(min(limits.STAGED_TOGETHER, most), 1))
+    groups = together(plan, most_together(log))
     with closing(_begun(log, replacer, groups, at_once)) as begun:
         for group, written in begun:
             for entry in _put(replacer, group, written, ChunkReader(log.files), manner):
@@ -157,7 +156,22 @@ def seal(
     return SealReport(segments, rows, size, conflicts)
 
 
-def together(plan: Iterable[Replacement], most: int = limits.STAGED_TOGETHER) -> Iterator[Group]:
+def most_together(log: CommitLog) -> int:
+    """The most segments that one commit may name."""
+    return max(min(limits.STAGED_TOGETHER, log.identity.log_file_bytes // _ENTRY_BYTES), 1)
+
+
+def rows_weight(replaced: Replacement) -> int:
+    """The bytes of the rows that are to be replaced."""
+    return sum(map(weight_of, replaced.rows))
+
+
+def together(
+    plan: Iterable[Replacement],
+    most: int = limits.STAGED_TOGETHER,
+    *,
+    weigh: Callable[[Replacement], int] = rows_weight,
+) -> Iterator[Group]:
     """Groups of at most `most` small segments; a large one is a group by itself.
 
     What was planned before an error is returned before it is raised.
@@ -166,7 +180,7 @@ def together(plan: Iterable[Replacement], most: int = limits.STAGED_TOGETHER) ->
     weight = 0
     try:
         for each in plan:
-            own = sum(map(weight_of, each.rows))
+            own = weigh(each)
             if group and (len(group) == most or weight + own > limits.WRITE_BYTES):
                 yield group
                 group, weight = [], 0

@@ -46,6 +46,10 @@ class Compacted:
         return replace(entry, columns=entry.columns | COMPACTED, tombstones=self.tombstones)
 
 
+#: The rows that a compacted segment replaces, its records, and what is noted of it.
+NewCompacted: TypeAlias = tuple[Replacement, Records, Compacted]
+
+
 class Replacer:
     """Carries out replacements in order. When killed, it leaves at most files without a name."""
 
@@ -124,6 +128,21 @@ class Replacer:
             _check_whole(each, entry)
         return self._commit([(entry, ()) for entry in entries])
 
+    def compact_together(
+        self, new: Sequence[NewCompacted], kept: Iterable[tuple[Replacement, Compacted]]
+    ) -> list[SegmentEntry] | None:
+        """As `replace` and `mark` for all of these with one commit; None, and no commit, if not.
+
+        The result has the entries of the new segments.
+        """
+        entries = self.write_together((replaced, records) for replaced, records, _ in new)
+        noted = [said.noted(entry) for entry, (*_, said) in zip(entries, new, strict=True)]
+        marks = [said.noted(_as_it_is(segment)) for segment, said in kept]
+        if self._commit([(entry, ()) for entry in noted], marks):
+            return noted
+        self.give_up(lambda: noted)
+        return None
+
     def give_up(self, written: Callable[[], Sequence[SegmentEntry]]) -> None:
         """Remove segments that were not committed; if that fails, they are collected later."""
         with suppress(OSError, KmqError):
@@ -135,7 +154,7 @@ class Replacer:
 
     def mark(self, segment: Replacement, compacted: Compacted) -> bool:
         """Mark a segment as compacted although it stays as it is; False if it changed."""
-        return self._commit([(compacted.noted(_as_it_is(segment)), ())], known=True)
+        return self._commit([], [compacted.noted(_as_it_is(segment))])
 
     def cut_out(self, gaps: Sequence[GapEntry]) -> bool:
         """Give up ranges of one partition; False when it changed meanwhile."""
@@ -144,16 +163,21 @@ class Replacer:
     def _commit(
         self,
         layouts: Sequence[tuple[SegmentEntry | GapEntry, Sequence[GapEntry | TrimEntry]]],
-        *,
-        known: bool = False,
+        marks: Sequence[SegmentEntry] = (),
     ) -> bool:
-        """Commit entries, each with those that come before it; False when one is refused."""
-        units = [Unit(self._on_own((*before, entry)), known=known) for entry, before in layouts]
+        """Commit entries, each with those that come before it; False when one is refused.
+
+        `marks` are entries of segments that the log names already.
+        """
+        units = [Unit(self._on_own((*before, entry))) for entry, before in layouts]
+        units += [Unit(self._on_own((entry,)), known=True) for entry in marks]
         try:
             lsn = self._log.commit(units).lsn
         except (ConflictError, NotFoundError):
             return False
-        self._lsns.update((_key(entry), lsn) for entry, _ in layouts)
+        self._lsns.update(
+            (_key(entry), lsn) for entry in (*(entry for entry, _ in layouts), *marks)
+        )
         return True
 
     def _on_own(

@@ -170,10 +170,10 @@ def test_a_pin_that_was_given_back_keeps_nothing(store: Store, disk: DyingDisk):
     assert not set(old) & set(_segments(disk))
 
 
-def _grown(disk: DyingDisk) -> Store:
+def _grown(disk: DyingDisk, partitions: int = 1) -> Store:
     """A store with something of everything to collect."""
     store = open_engine(disk)
-    store.create_topic("t", cleanup="compact")
+    store.create_topic("t", partitions=partitions, cleanup="compact")
     _sealed(store, 2)
     send_rows(store.log, "t", ROWS, staged=True)
     store.checkpoint()
@@ -223,9 +223,10 @@ def test_killed_at_any_step_of_any_maintenance_no_record_is_lost(
     died, step = True, 0
     while died:
         disk = DyingDisk(f"memory://{uuid.uuid4().hex}")
-        store = _grown(disk)
-        send_rows(store.log, "t", ROWS)
-        newest = {row.key: row for row in rows_of(store, "t").values()}
+        store = _grown(disk, partitions=3)
+        for number in range(3):
+            send_rows(store.log, "t", ROWS, partition=number)
+        newest = [_newest(store, number) for number in range(3)]
         disk.changes_left, died = step, False
         try:
             calls[work](store)
@@ -233,10 +234,13 @@ def test_killed_at_any_step_of_any_maintenance_no_record_is_lost(
             died = True
         disk.revive()
         for store in (open_engine(disk), open_engine(disk)):
-            found = rows_of(store, "t")
-            assert {row.key: row for row in found.values()} == newest
+            assert [_newest(store, number) for number in range(3)] == newest
             store.maintain(grace=0)
         step += 1
+
+
+def _newest(store: Store, partition: int) -> dict[bytes | None, Sent]:
+    return {row.key: row for row in rows_of(store, "t", partition).values()}
 
 
 def test_a_damaged_checkpoint_that_is_dropped_stops_no_collection(store: Store, disk: DyingDisk):
