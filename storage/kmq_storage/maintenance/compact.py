@@ -31,6 +31,7 @@ from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted, replacing
 from kmq_storage.maintenance.seal import (
+    carried_out,
     full_bytes,
     most_together,
     plan_seal,
@@ -76,13 +77,8 @@ def plan_merges(
 
 def merge(log: CommitLog, plan: Iterable[Replacement], *, manner: Manner = PLAIN) -> CompactReport:
     """Carry out planned merges."""
-    reports = []
-    reader, replacer = ChunkReader(log.files), Replacer(log, manner.rest)
-    for replaced in plan:
-        with manner.apart():
-            entry = replacer.replace(replaced, replaced.merged(reader))
-            reports.append(replacing(len(replaced.rows), entry))
-    return all_compacted(reports)
+    done = carried_out(log, plan, manner=manner)
+    return all_compacted(replacing(len(replaced.rows), entry) for replaced, entry in done)
 
 
 def compact_keys(

@@ -35,6 +35,8 @@ from kmq_storage.maintenance.segments import Replacer, Written
 #: Replacements whose segments are written together, and what waits until these are on disk.
 Group: TypeAlias = list[Replacement]
 _Written: TypeAlias = Callable[[], list[SegmentEntry]]
+#: A replacement and its segment, or None when the partition changed meanwhile.
+_Done: TypeAlias = tuple[Replacement, SegmentEntry | None]
 
 #: The entry of a segment takes fewer bytes, and a commit of many has to fit into a log file.
 _ENTRY_BYTES = 256
@@ -144,16 +146,23 @@ def seal(
     written or committed, the others are, one by one.
     """
     segments = rows = size = conflicts = 0
+    for _, entry in carried_out(log, plan, manner=manner, at_once=at_once):
+        if entry is None:
+            conflicts += 1
+        else:
+            segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
+    return SealReport(segments, rows, size, conflicts)
+
+
+def carried_out(
+    log: CommitLog, plan: Iterable[Replacement], *, manner: Manner, at_once: int = 1
+) -> Iterator[_Done]:
+    """Carry out replacements in groups, and return them; damaged ones are left out."""
     replacer = Replacer(log, manner.rest)
     groups = together(plan, most_together(log))
     with closing(_begun(log, replacer, groups, at_once)) as begun:
         for group, written in begun:
-            for entry in _put(replacer, group, written, ChunkReader(log.files), manner):
-                if entry is None:
-                    conflicts += 1
-                else:
-                    segments, rows, size = segments + 1, rows + entry.rows, size + entry.length
-    return SealReport(segments, rows, size, conflicts)
+            yield from _put(replacer, group, written, ChunkReader(log.files), manner)
 
 
 def most_together(log: CommitLog) -> int:
@@ -199,9 +208,9 @@ def _begun(
 ) -> Generator[tuple[Group, _Written]]:
     """Each group with its segments, which are being written; unused segments are removed."""
 
-    def new(group: Group) -> list[tuple[Replacement, Records]]:
+    def new(group: Group) -> Iterator[tuple[Replacement, Records]]:
         reader = ChunkReader(log.files)
-        return [(each, each.slices(reader)) for each in group]
+        return ((each, each.merged(reader)) for each in group)
 
     if at_once == 1:
         yield from ((each, partial(replacer.write_together, new(each))) for each in groups)
@@ -222,23 +231,27 @@ def _begun(
 
 def _put(
     replacer: Replacer, group: Group, written: _Written, reader: ChunkReader, manner: Manner
-) -> list[SegmentEntry | None]:
-    """Commit a group; None for each segment whose partition changed meanwhile."""
+) -> list[_Done]:
+    """Commit a group."""
     ways: list[Written] = [lambda: written()[0]]
     if len(group) > 1:
         try:
             entries = written()
         except (CorruptionError, IllegalStateError):  # so no file of the group is there
-            ways = [partial(replacer.write, each, each.slices(reader)) for each in group]
+            ways = [partial(_write, replacer, each, reader) for each in group]
         else:
             if replacer.put_together(group, entries):
-                return [*entries]
+                return [*zip(group, entries, strict=True)]
             ways = [partial(_itself, entry) for entry in entries]
-    done: list[SegmentEntry | None] = []
+    done: list[_Done] = []
     for replaced, way in zip(group, ways, strict=True):
         with manner.apart():
-            done.append(replacer.put(replaced, way))
+            done.append((replaced, replacer.put(replaced, way)))
     return done
+
+
+def _write(replacer: Replacer, replaced: Replacement, reader: ChunkReader) -> SegmentEntry:
+    return replacer.write(replaced, replaced.merged(reader))
 
 
 def _itself(entry: SegmentEntry) -> SegmentEntry:

@@ -1,4 +1,4 @@
-"""Sealing many partitions of few records: their segments are written, synced and named together."""
+"""Sealing and merging many partitions of few records: they are synced and named together."""
 
 from __future__ import annotations
 
@@ -60,6 +60,19 @@ def test_small_segments_are_synced_together_and_named_by_one_commit(
     assert store.log.refresh().lsn == before + 1
     assert _sealed(store) == [*range(PARTITIONS)]
     _check_records(store)
+
+
+def test_segments_of_many_partitions_are_merged_by_one_commit(store: Store, disk: FailingDisk):
+    seal(store.log, plan_seal(store.log.refresh()))
+    for number in range(PARTITIONS):
+        send_rows(store.log, "t", _rows(number), partition=number)
+    seal(store.log, plan_seal(store.log.refresh()))
+    before, files = store.log.refresh().lsn, len(disk.calls)
+    report = store.compact("t")
+    assert (report.before, report.after) == (2 * PARTITIONS, PARTITIONS)
+    assert disk.calls[files:].count("stage synced") == 1
+    assert store.log.refresh().lsn == before + 1
+    assert [*map(len, (rows_of(store, "t", n) for n in range(PARTITIONS)))] == [2] * PARTITIONS
 
 
 def test_of_segments_that_were_written_together_those_are_refused_whose_partition_changed(
