@@ -195,7 +195,7 @@ def _fetch(column: pa.Array) -> None:
     next one stands.
     """
     if column.type == pa.binary():
-        row_bytes(column)[::_CACHE_LINE].max(initial=0)
+        np.max(row_bytes(column)[::_CACHE_LINE], initial=0)
 
 
 def _records(topic: Topic, partition: int, rows: Rows) -> PartitionRecords:

@@ -99,4 +99,4 @@ def check_storable(topic: Topic, rows: Rows, routes: Routes) -> None:
     """InvalidRequestError for the first row that the topic can't take."""
     bad = unstorable(topic, rows, routes)
     if bad.any():
-        raise why_unstorable(topic, rows, routes, int(bad.argmax()))
+        raise why_unstorable(topic, rows, routes, int(np.argmax(bad)))

@@ -91,7 +91,7 @@ class Pieces:
     def _finer(self, largest: int) -> Pieces:
         """Divide the pieces that are larger than about this many bytes."""
         largest = max(largest, 1)
-        if self.bytes.max(initial=0) <= largest:
+        if np.max(self.bytes, initial=0) <= largest:
             return self
         parts = np.maximum(-(-self.bytes // largest), 1)
         parts = np.minimum(parts, np.maximum(self.ends - self.starts, 1))

@@ -195,7 +195,7 @@ def timestamp_bounds(batch: pa.RecordBatch) -> tuple[int, int]:
     """The lowest and highest timestamp of a stored batch, in UTC microseconds."""
     # `to_numpy` would import pandas, which takes longer than most commands.
     microseconds = np.from_dlpack(timestamps_of(batch))
-    return int(microseconds.min()), int(microseconds.max())
+    return int(np.min(microseconds)), int(np.max(microseconds))
 
 
 def decode_batch(

@@ -65,7 +65,7 @@ class PackedNumbers:
     @classmethod
     def of(cls, pieces: Sequence[Numbers]) -> PackedNumbers:
         """The numbers of pieces in sequence."""
-        found = [(int(piece.min()), int(piece.max())) for piece in pieces if len(piece)]
+        found = [(int(np.min(piece)), int(np.max(piece))) for piece in pieces if len(piece)]
         least = min((low for low, _ in found), default=0)
         is_near = max((high for _, high in found), default=0) - least <= _NEAR
         if not is_near:

@@ -266,7 +266,7 @@ class OffsetIndex:
         for page, low, high in self._spans(start, end, since=timestamp):
             reached = page.column("max_timestamp")[low:high] >= timestamp
             if reached.any():
-                return page.row(low + int(reached.argmax()))
+                return page.row(low + int(np.argmax(reached)))
         return None
 
     def blocks(self, start: int, end: int) -> Iterator[Block]:
