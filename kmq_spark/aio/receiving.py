@@ -106,7 +106,12 @@ class Consumer(Handle[consumer.Consumer]):
         return await self._wait(timeout, partial(self._handle._take_table, max_rows))
 
     async def __aiter__(self) -> AsyncIterator[Record]:
-        """Records as they come, until the consumer is closed."""
+        """Records as they come, until the consumer is closed.
+
+        IllegalStateError for a consumer without topics, which would wait for ever.
+        """
+        if not self._handle._closed:
+            self._handle._assignment.check_wanted()
         while True:
             try:
                 record = await self.poll(timeout=None)

@@ -190,3 +190,14 @@ def test_the_task_of_an_open_transaction_is_refused_a_wait_that_would_never_end(
             assert [each.offset for each in await sent[1]] == [1, 2]
 
     _run(store_url, work)
+
+
+def test_iteration_over_nothing_says_so_and_does_not_wait_for_ever(store_url: str):
+    async def work(store: aio.Store, consumer: aio.Consumer) -> None:
+        await consumer.unsubscribe()
+        with pytest.raises(kmq.IllegalStateError, match="has no topics"):
+            await anext(aiter(consumer))
+        await consumer.close()
+        assert [record async for record in consumer] == []
+
+    _run(store_url, work)
