@@ -40,7 +40,6 @@ steps = st.lists(
     max_size=7,
 )
 bounds = st.none() | st.dictionaries(partitions, st.integers(0, 12))
-cleanups = st.sampled_from(["delete", "compact"])
 looks = st.lists(
     st.fixed_dictionaries(
         {

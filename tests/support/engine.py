@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pytest
 
 from kmq_spark.client.store import Store
 from kmq_storage.format.records import KEY, stored_schema
@@ -17,7 +15,6 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager, file_ids
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Partition
-from kmq_storage.maintenance import newest
 from kmq_storage.model import Commit
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.memory import MemoryDisk
@@ -102,11 +99,3 @@ def counted(part: Partition) -> tuple[int, int]:
 def files_below(disk: Disk, folder: str) -> list[str]:
     """The paths of the files in a folder."""
     return [file.path for file in disk.walk(folder)]
-
-
-@contextmanager
-def small_buckets() -> Iterator[None]:
-    """Have compaction put the keys of a few records already into several files."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(newest, "_GATHERED_BYTES", 64)
-        yield
