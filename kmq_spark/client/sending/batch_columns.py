@@ -44,9 +44,6 @@ def _length(name: str, column: Any) -> int:
     return len(column)
 
 
-def all_bytes(what: str, values: Sequence[bytes | str | None]) -> list[bytes | None]:
-    """The values as bytes, text in UTF-8; InvalidRequestError, naming `what`, for other types."""
-    return [
-        value if type(value) is bytes or value is None else to_bytes(what, value)
-        for value in values
-    ]
+def keys_in_bytes(keys: Sequence[bytes | str | None]) -> list[bytes | None]:
+    """The keys as bytes, text in UTF-8; InvalidRequestError for other types."""
+    return [key if type(key) is bytes or key is None else to_bytes("key", key) for key in keys]

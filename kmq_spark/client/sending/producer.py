@@ -24,7 +24,7 @@ from kmq_spark.client.records.values import (
     checked_uniq,
     to_bytes,
 )
-from kmq_spark.client.sending.batch_columns import all_bytes, by_position, common_length
+from kmq_spark.client.sending.batch_columns import by_position, common_length, keys_in_bytes
 from kmq_spark.client.sending.commits import Commits
 from kmq_spark.client.sending.committer import Committer
 from kmq_spark.client.sending.pending import Pending
@@ -209,7 +209,7 @@ class Producer(Resource, Transactional):
         )
         batch = BatchSend(topic, self._pending.expedite)
         batch.values = self._all_values(topic, values, keys)
-        batch.keys = all_bytes("key", keys) if keys is not None else [None] * count
+        batch.keys = keys_in_bytes(keys) if keys is not None else [None] * count
         batch.times = [self._log.environment.now_ns()] * count
         if any(each is not None for each in (headers, properties, partition, timestamps)):
             batch.extras = {
