@@ -12,12 +12,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Any, Generic, NoReturn, Self, SupportsIndex, TypeVar
+from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
 from kmq_spark.client.handles.arguments import checked_timeout
 from kmq_spark.client.handles.at_end import before_threads_end
-from kmq_spark.client.handles.resource import Resource, stays_here
+from kmq_spark.client.handles.resource import Resource, StaysHere
 from kmq_spark.errors import ClosedError
 from kmq_storage.waking import Flag
 
@@ -164,7 +164,7 @@ async def to_its_end(call: Future[T]) -> T:
         raise
 
 
-class Handle(Generic[R]):
+class Handle(StaysHere, Generic[R]):
     """A handle whose calls run one after another in a thread of its own."""
 
     def __init__(self, handle: R) -> None:
@@ -181,9 +181,6 @@ class Handle(Generic[R]):
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._handle, name)
         return wraps(found)(partial(self._run, found)) if callable(found) else found  # for `help`
-
-    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
-        raise stays_here(type(self).__name__)
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await asyncio.wrap_future(self._submit(call, *arguments, **options))

@@ -8,6 +8,7 @@ from contextlib import ExitStack, suppress
 from typing import Self
 
 from kmq_spark.client.handles.at_end import at_end, not_at_end
+from kmq_spark.client.handles.resource import StaysHere
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.sending.producer import Producer
 from kmq_spark.errors import AlreadyExistsError, ClosedError, InvalidRequestError
@@ -59,7 +60,7 @@ class Shared:
                 self.store.close()
 
 
-class StoreUser(BothSpellings):
+class StoreUser(BothSpellings, StaysHere):
     """Made from a KeyValue with STORE_PATH; it ends with `shutdown`, or with the process."""
 
     def __init__(self, key_value: KeyValue) -> None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from kmq_spark.client.consuming.shared_reader import SharedReader
 from kmq_spark.client.handles.arguments import checked_count, checked_milliseconds
-from kmq_spark.client.handles.resource import Resource
+from kmq_spark.client.handles.resource import Resource, StaysHere
 from kmq_spark.client.store import Store
 from kmq_spark.errors import (
     AlreadyExistsError,
@@ -21,7 +21,7 @@ from kmq_storage.groups.administration import delete_group
 from kmq_storage.objects.fork import generation
 
 
-class KmqBroker:
+class KmqBroker(StaysHere):
     """The topics of a store, shared with every other program that opens the store."""
 
     def __init__(self, store: Store) -> None:
@@ -57,7 +57,7 @@ class KmqBroker:
         return KmqConsumer(self._store)
 
 
-class Kmq:
+class Kmq(StaysHere):
     """One topic; any threads and processes may use it. Its consumers are groups of the store."""
 
     def __init__(self, store: Store, topic: str) -> None:

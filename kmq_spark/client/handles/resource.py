@@ -19,7 +19,16 @@ def stays_here(what: str) -> IllegalStateError:
     )
 
 
-class Resource:
+class StaysHere:
+    """What belongs to its process, and can't be pickled or copied."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
+        raise stays_here(type(self).__name__)
+
+
+class Resource(StaysHere):
     """A handle that its user closes."""
 
     def _check_open(self) -> None:
@@ -42,6 +51,3 @@ class Resource:
         /,
     ) -> None:
         self.close()
-
-    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
-        raise stays_here(type(self).__name__)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from operator import itemgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, SupportsIndex, TypeVar
 
 from kmq_spark.client.handles.arguments import checked_seconds
 from kmq_spark.errors import IllegalStateError, KmqError, KmqTimeoutError
@@ -144,6 +144,11 @@ class SendFuture(Future[T], tuple[Outcome, int]):
 
     def __repr__(self) -> str:
         return f"<SendFuture {self._state.lower()}>"
+
+    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
+        raise IllegalStateError(
+            "a send's future can't be pickled or copied: pass on its result(), the metadata"
+        )
 
     @property
     def first(self) -> bool:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from kmq_spark.client.handles.arguments import (
     checked_stored_seconds,
     seconds_to_wait,
 )
-from kmq_spark.client.handles.resource import Stopped, stays_here
+from kmq_spark.client.handles.resource import StaysHere, Stopped
 from kmq_spark.client.keyed.values import text_of
 from kmq_spark.client.queues.delivery import check_own
 from kmq_spark.errors import ConflictError, CorruptionError, InvalidRequestError, LeaseExpiredError
@@ -49,7 +49,7 @@ _Change: TypeAlias = Callable[[Account, int], Account]
 _Given = TypeVar("_Given")
 
 
-class KeyedDelivery:
+class KeyedDelivery(StaysHere):
     """A message of a keyed queue, held until it is answered or until `locked_until`.
 
     Attributes:
@@ -103,9 +103,6 @@ class KeyedDelivery:
         """Hold the message until `seconds` from now."""
         after = round(checked_stored_seconds("seconds", seconds, above=0.0) * 1e6)
         self.locked_until = to_datetime(self._receiver.move(self, after, is_held=True))
-
-    def __reduce_ex__(self, _protocol: SupportsIndex, /) -> NoReturn:
-        raise stays_here("KeyedDelivery")
 
     @property
     def topic(self) -> str:

@@ -6,12 +6,14 @@ import asyncio
 import copy
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark import aio
+from kmq_spark import aio, openmessaging
+from kmq_spark.v2 import KmqBroker
 
 
 def _listen(*_called: object) -> kmq.OrderlyStatus:
@@ -64,6 +66,27 @@ def test_a_delivery_is_not_pickled_since_its_answer_is_given_here(filled: kmq.St
         with pytest.raises(kmq.IllegalStateError, match=f"a {kind} can't be pickled"):
             pickle.dumps(held)
         held.ack()
+
+
+def test_a_future_is_not_pickled_but_its_result_is(filled: kmq.Store):
+    with filled.producer() as producer:
+        futures = [producer.send("t", b"1"), producer.send_batch("t", [b"2", b"3"])]
+        for future in futures:
+            for call in (pickle.dumps, copy.copy, copy.deepcopy):
+                with pytest.raises(kmq.IllegalStateError, match=r"pass on its result\(\)"):
+                    call(future)
+            assert pickle.loads(pickle.dumps(future.result())) == future.result()
+
+
+def test_what_the_other_interfaces_hand_out_is_not_pickled_either(store: kmq.Store, tmp_path: Path):
+    broker = KmqBroker(store)
+    settings = openmessaging.KeyValue().put("STORE_PATH", tmp_path / "other")
+    with openmessaging.PullConsumer(settings) as consumer:
+        for handle in (broker, broker.create_topic("array"), consumer):
+            kind = type(handle).__name__
+            for call in (pickle.dumps, copy.copy):
+                with pytest.raises(kmq.IllegalStateError, match=f"a {kind} can't be pickled"):
+                    call(handle)
 
 
 @pytest.mark.parametrize("kind", HANDLES)
