@@ -11,6 +11,7 @@ from typing import Any
 from kmq_storage.errors import AlreadyExistsError, InvalidRequestError, KmqWarning
 from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.queue_entries import BindEntry, QueueEntry
+from kmq_storage.limits import NAME_LENGTH_MAX
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
@@ -104,10 +105,21 @@ def dead_letters_of(log: CommitLog, queue: Queue) -> Queue:
     """
     found = log.refresh().queues.find(queue.dead_letter)
     while found is None:
-        check_name("queue", queue.dead_letter, is_new=False)
+        _check_place(queue)
         found = _make(log, queue.dead_letter, (), _DEAD_LETTERS)
         found = found or log.state.queues.find(queue.dead_letter)
     return found
+
+
+def _check_place(queue: Queue) -> None:
+    length, most = len(queue.dead_letter), NAME_LENGTH_MAX
+    if length > most:
+        raise InvalidRequestError(
+            f"records of queue {queue.name} can't become dead letters: the name of their queue, "
+            f"{queue.dead_letter}, would have {length} characters, and {most} are allowed; ack the "
+            "record, or have it handed out again with nack",
+            queue=queue.name,
+        )
 
 
 def bind_queue(
