@@ -19,6 +19,7 @@ from kmq_spark.client.consuming.settings import ConsumerSettings
 from kmq_spark.client.consuming.subscription import checked_topics, subscription_of
 from kmq_spark.client.encoding.routing import Partitioner
 from kmq_spark.client.finding import Finding
+from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.arguments import (
     DURABILITIES,
     check_choice,
@@ -361,6 +362,7 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
 
     # --- lifetime -----------------------------------------------------------------------
 
+    @closes_apart
     def close(self) -> None:
         """Close the store with its producers, which commit what they hold, and its consumers."""
         self.__exit__(None, None, None)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
+from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.resource import Resource
 from kmq_spark.errors import ClosedError, IllegalStateError
 
@@ -58,14 +59,17 @@ class OneThread(Resource):
 
     def _close(self, *, commit: bool) -> None:
         """End every call, then the handle; from any thread, callback and signal's handler."""
-        me = threading.get_ident()
         commit = commit and not self._inside  # a call began with a commit of what was handed out
         self._stop()
-        if self._inside == me:
+        if self._inside == threading.get_ident():
             self._ends_inside = True
-            return
+        else:
+            self._end_alone(commit=commit)
+
+    @closes_apart
+    def _end_alone(self, *, commit: bool) -> None:
         with self._busy:
-            self._inside = me
+            self._inside = threading.get_ident()
             try:
                 self._end_once(commit=commit)
             finally:

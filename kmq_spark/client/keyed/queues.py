@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.arguments import checked_count
 from kmq_spark.client.handles.resource import Resource, Stopped
 from kmq_spark.client.handles.send_future import SendFuture
@@ -55,6 +56,7 @@ class KeyedQueues(Resource):
     def _producer(self) -> Producer:
         return self._shared.producer()
 
+    @closes_apart
     def close(self) -> None:
         """Wait until everything that was put is durable, and close this handle.
 

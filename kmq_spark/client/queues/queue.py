@@ -10,6 +10,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.arguments import (
     checked_count,
     checked_stored_seconds,
@@ -384,6 +385,7 @@ class Queue(Resource):
         if self._closed:
             raise ClosedError("the queue is closed")
 
+    @closes_apart
     def close(self) -> None:
         """Close this handle; records that it holds come again when their locks end."""
         if not self._closed:

@@ -12,6 +12,7 @@ from typing import Any
 
 from kmq_spark.client.encoding.routing import Partitioner, Router
 from kmq_spark.client.encoding.waiting_extras import WaitingExtras, waiting_extras
+from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.arguments import checked_timeout
 from kmq_spark.client.handles.at_end import at_end, not_at_end
 from kmq_spark.client.handles.resource import Resource
@@ -333,6 +334,7 @@ class Producer(Resource, Transactional):
         """Always true: else `producer or other` would depend on what is pending."""
         return True
 
+    @closes_apart
     def close(self, timeout: float | None = None) -> None:
         """Abort an open transaction, commit everything pending, and accept nothing more.
 

@@ -1,0 +1,68 @@
+"""Closing in the handler of a signal that interrupted a call of kmq: in a thread of its own.
+
+The interrupted call may hold what closing waits for, and goes on only when the handler returned.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from functools import wraps
+from types import FrameType
+from typing import Concatenate, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+H = TypeVar("H")
+
+#: What closes handles that a signal's handler could not close.
+_closing: list[threading.Thread] = []
+
+
+def closes_apart(close: Callable[Concatenate[H, P], None]) -> Callable[Concatenate[H, P], None]:
+    """Have a close return at once in a handler that interrupted kmq, and a thread do it then.
+
+    The process waits for that thread before it ends, and so does the next close.
+    """
+
+    @wraps(close)
+    def closing(handle: H, /, *arguments: P.args, **options: P.kwargs) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            close(handle, *arguments, **options)  # handlers run in the main thread only
+        elif _interrupts_a_call(sys._getframe()):
+            given = (handle, *arguments)
+            thread = threading.Thread(target=close, args=given, kwargs=options, name="kmq-close")
+            _closing.append(thread)
+            thread.start()
+        else:
+            while _closing:
+                _closing.pop().join()
+            close(handle, *arguments, **options)
+
+    return closing
+
+
+def _interrupts_a_call(frame: FrameType | None) -> bool:
+    """Whether this frame is of the handler of a signal that came in a call of kmq."""
+    while frame is not None:
+        interrupted = frame.f_back
+        if interrupted is not None and _was_given(frame, interrupted):
+            return _is_in_a_call(interrupted)
+        frame = interrupted
+    return False
+
+
+def _was_given(frame: FrameType, caller: FrameType) -> bool:
+    """Whether a function got the frame beneath its own, as only handlers of signals do."""
+    return any(
+        value is caller or (type(value) is tuple and any(each is caller for each in value))
+        for value in frame.f_locals.values()
+    )
+
+
+def _is_in_a_call(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).startswith(("kmq_spark.", "kmq_storage.")):
+            return True
+        frame = frame.f_back
+    return False
