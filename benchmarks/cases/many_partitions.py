@@ -20,7 +20,7 @@ from benchmarks.job import Job, Measure, Sample
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import parse_source_options
-from kmq_spark.datasource.planning.view import plain_view
+from kmq_spark.datasource.planning.view import columns_of_read, plain_view
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 
 _PARTITIONS = 10_000
@@ -31,7 +31,7 @@ def planning(job: Job) -> Measure:
     """As many segments as `records` says, a million by default, in ten thousand partitions."""
     path = str(stored_segments(job, job.sizes.records, _PARTITIONS))
     options = parse_source_options({"path": path, "subscribe": stores.TOPIC})
-    view = plain_view(options, keyed=False)
+    view = plain_view(columns_of_read([], options), options)
     batch = KmqBatchReader(options, view)
 
     def measure() -> Sample:

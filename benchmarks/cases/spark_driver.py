@@ -13,7 +13,7 @@ from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.sink_options import SinkOptions
 from kmq_spark.datasource.options.source_options import parse_source_options
-from kmq_spark.datasource.planning.view import plain_view
+from kmq_spark.datasource.planning.view import columns_of_read, plain_view
 from kmq_spark.datasource.sink.commit import commit_written
 from kmq_spark.datasource.sink.sink import open_sink
 from kmq_spark.datasource.stream_reader import KmqStreamReader
@@ -29,7 +29,7 @@ def own_share(job: Job) -> Measure:
         with stores.fresh(job, "fsync") as (store, path), stores.fresh(job, "fsync") as (_, sink):
             given = {"path": path, "subscribe": stores.TOPIC, "group": "trickle"}
             options = parse_source_options(given)
-            stream = KmqStreamReader(options, plain_view(options, keyed=False))
+            stream = KmqStreamReader(options, plain_view(columns_of_read([], options), options))
             took = _batches(stream, store, sink)
             stream.stop()
         return {"driver_ms": statistics.median(took[len(took) // 4 :])}

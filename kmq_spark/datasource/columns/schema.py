@@ -1,19 +1,12 @@
-"""The columns that Spark sees, in Spark's and in Arrow's words.
-
-Spark refuses record batches whose Arrow schema differs in anything from what it derives itself:
-order, types, zone and nullability. A test compares these two with Spark's own mapping.
-"""
+"""The columns of untyped topics, as Spark declares them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    DataType,
     IntegerType,
     LongType,
     MapType,
@@ -32,61 +25,33 @@ HEADERS = ArrayType(
 #: Every value as text, bytes in Base64.
 PROPERTIES = MapType(StringType(), StringType())
 
-_COLUMNS: tuple[tuple[str, DataType, pa.DataType], ...] = (
-    ("key", BinaryType(), pa.binary()),
-    ("value", BinaryType(), pa.binary()),
-    ("topic", StringType(), pa.string()),
-    ("partition", IntegerType(), pa.int32()),
-    ("offset", LongType(), pa.int64()),
-    ("timestamp", TimestampType(), pa.timestamp("us", tz="UTC")),
-    ("timestampType", IntegerType(), pa.int32()),
+_COLUMNS = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
 )
-
-_HEADERS = (
-    "headers",
-    HEADERS,
-    pa.list_(
-        pa.field(
-            "element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-        )
-    ),
-)
-
-
-_PROPERTIES = ("properties", PROPERTIES, pa.map_(pa.string(), pa.string()))
+_HEADERS = (StructField("headers", HEADERS),)
+_PROPERTIES = (StructField("properties", PROPERTIES),)
 
 #: Keyed topics only: a message's queue and its index there; null in a record that is no message.
-_QUEUES: tuple[tuple[str, DataType, pa.DataType], ...] = (
-    ("queue", BinaryType(), pa.binary()),
-    ("index", LongType(), pa.int64()),
-)
-QUEUE_COLUMNS = frozenset(name for name, _, _ in _QUEUES)
+_QUEUES = (StructField("queue", BinaryType()), StructField("index", LongType()))
+QUEUE_COLUMNS = frozenset(field.name for field in _QUEUES)
 
 #: Tells a topic from an earlier one of its name; only option `columns` asks for it.
-_TOPIC_ID = ("topicId", StringType(), pa.string())
+_TOPIC_ID = StructField("topicId", StringType())
 
 
 def spark_schema(*, include_headers: bool, include_properties: bool, keyed: bool) -> StructType:
-    """The columns of a read, as Spark declares them; `keyed` topics have two more."""
-    columns = _columns(headers=include_headers, properties=include_properties, keyed=keyed)
-    return StructType([StructField(name, kind) for name, kind, _ in columns])
+    """The columns of a read; `keyed` topics have two more."""
+    more = (_HEADERS * include_headers, _PROPERTIES * include_properties, _QUEUES * keyed)
+    return StructType([*_COLUMNS, *chain.from_iterable(more)])
 
 
 def all_columns(*, keyed: bool) -> StructType:
     """Every column that a read of untyped topics can have."""
-    columns = (*_columns(headers=True, properties=True, keyed=keyed), _TOPIC_ID)
-    return StructType([StructField(name, kind) for name, kind, _ in columns])
-
-
-def arrow_columns(names: Iterable[str]) -> pa.Schema:
-    """Return the Arrow schema of these columns, which every record batch must have exactly."""
-    columns = (*_columns(headers=True, properties=True, keyed=True), _TOPIC_ID)
-    kinds = {name: kind for name, _, kind in columns}
-    return pa.schema([(name, kinds[name]) for name in names])
-
-
-def _columns(
-    *, headers: bool, properties: bool, keyed: bool
-) -> tuple[tuple[str, DataType, pa.DataType], ...]:
-    more = ((_HEADERS,) * headers, (_PROPERTIES,) * properties, _QUEUES * keyed)
-    return (*_COLUMNS, *chain.from_iterable(more))
+    usual = spark_schema(include_headers=True, include_properties=True, keyed=keyed)
+    return StructType([*usual.fields, _TOPIC_ID])

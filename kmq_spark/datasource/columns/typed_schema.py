@@ -60,12 +60,11 @@ _WIDER = {
 _MICROSECONDS = {pa.time64("ns"): pa.time64("us")}
 
 
-def one_schema(topics: Sequence[Topic]) -> pa.Schema | None:
-    """Return the schema of topics that are read together; None for untyped ones or no topics.
+def one_schema(topics: Sequence[Topic]) -> pa.Schema:
+    """Return the schema of typed topics that are read together.
 
     InvalidRequestError, naming two, where they differ.
     """
-    check_one_kind(topics)
     schemas = [topic.settings.schema for topic in topics]
     for topic, schema in zip(topics, schemas, strict=True):
         if schema != schemas[0]:
@@ -74,7 +73,7 @@ def one_schema(topics: Sequence[Topic]) -> pa.Schema | None:
                 "by one, or only the columns that both have (option 'columns')",
                 topic=topic.name,
             )
-    return schemas[0] if schemas else None
+    return schemas[0]
 
 
 def check_one_kind(topics: Sequence[Topic]) -> None:

@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 from kmq_spark.datasource.columns.schema import (
     QUEUE_COLUMNS,
     all_columns,
-    arrow_columns,
     spark_schema,
 )
 from kmq_spark.datasource.columns.typed_schema import (
@@ -84,19 +83,10 @@ class View:
                 )
 
 
-def plain_view(options: SourceOptions, *, keyed: bool) -> View:
-    """Return the view of untyped topics; `keyed`: whether all of them are keyed topics."""
-    names = options.columns or _plain_columns(options, keyed=keyed).names
-    as_queues = options.queues is not None or not QUEUE_COLUMNS.isdisjoint(names)
-    return View(arrow_columns(names), keyed=as_queues)
-
-
-def _plain_columns(options: SourceOptions, *, keyed: bool) -> StructType:
-    return spark_schema(
-        include_headers=options.include_headers,
-        include_properties=options.include_properties,
-        keyed=keyed,
-    )
+def plain_view(columns: StructType, options: SourceOptions) -> View:
+    """Return the view of untyped topics, of which these columns are read."""
+    as_queues = options.queues is not None or not QUEUE_COLUMNS.isdisjoint(columns.names)
+    return View(spark_arrow_schema(columns), keyed=as_queues)
 
 
 def _all_keyed(topics: Sequence[Topic], options: SourceOptions) -> bool:
@@ -120,16 +110,22 @@ def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructTy
     """The columns of these topics; InvalidRequestError when they have not the same."""
     check_one_kind(topics)
     keyed = _all_keyed(topics, options)
-    if _are_typed(topics):
-        _refuse_untyped(options)
-        if options.columns is not None:
-            return _with_included(chosen_of_all(options.columns, topics), options, typed=True)
-    elif options.columns is not None:
-        return _with_included(chosen(options.columns, all_columns(keyed=keyed)), options)
-    schema = one_schema(topics)
-    if schema is None:
+    if not _are_typed(topics):
         return _plain_columns(options, keyed=keyed)
-    return typed_spark_schema(schema, include_metadata=options.include_metadata)
+    _refuse_untyped(options)
+    if options.columns is not None:
+        return _with_included(chosen_of_all(options.columns, topics), options, typed=True)
+    return typed_spark_schema(one_schema(topics), include_metadata=options.include_metadata)
+
+
+def _plain_columns(options: SourceOptions, *, keyed: bool) -> StructType:
+    if options.columns is not None:
+        return _with_included(chosen(options.columns, all_columns(keyed=keyed)), options)
+    return spark_schema(
+        include_headers=options.include_headers,
+        include_properties=options.include_properties,
+        keyed=keyed,
+    )
 
 
 def _refuse_untyped(options: SourceOptions) -> None:
@@ -180,7 +176,7 @@ def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions)
         raise InvalidRequestError(
             "the columns of a kmq read are fixed and can't be set: remove schema(...)"
         )
-    return plain_view(options, keyed="index" in wanted.names)
+    return plain_view(current, options)
 
 
 def _check_chosen(wanted: StructType, current: StructType) -> None:

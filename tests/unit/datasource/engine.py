@@ -17,9 +17,8 @@ import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from kmq_spark.datasource.batch_reader import KmqBatchReader
-from kmq_spark.datasource.columns.schema import arrow_columns, spark_schema
-from kmq_spark.datasource.options.source_options import parse_source_options
-from kmq_spark.datasource.planning.view import plain_view
+from kmq_spark.datasource.options.source_options import SourceOptions, parse_source_options
+from kmq_spark.datasource.planning.view import View, columns_of_read, plain_view
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 from kmq_storage.environment import SYSTEM, Environment
 from tests.spark.shop import Place, Shop
@@ -27,20 +26,24 @@ from tests.spark.shop import Place, Shop
 
 def plain_columns(*, headers: bool = False) -> pa.Schema:
     """The columns of a read of untyped topics, as its record batches have them."""
-    columns = spark_schema(include_headers=headers, include_properties=False, keyed=False)
-    return arrow_columns(columns.names)
+    options = {"path": "/", "subscribe": "orders", "includeHeaders": str(headers)}
+    return _view(parse_source_options(options)).arrow
+
+
+def _view(options: SourceOptions) -> View:
+    return plain_view(columns_of_read([], options), options)
 
 
 def batch_reader(options: Mapping[str, str]) -> KmqBatchReader:
     """The reader of a batch query over untyped topics."""
     parsed = parse_source_options(options)
-    return KmqBatchReader(parsed, plain_view(parsed, keyed=False))
+    return KmqBatchReader(parsed, _view(parsed))
 
 
 def stream_reader(options: Mapping[str, str], environment: Environment = SYSTEM) -> KmqStreamReader:
     """The reader of a streaming query over untyped topics."""
     parsed = parse_source_options(options)
-    return KmqStreamReader(parsed, plain_view(parsed, keyed=False), environment)
+    return KmqStreamReader(parsed, _view(parsed), environment)
 
 
 class Crash(Enum):

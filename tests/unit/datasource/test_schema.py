@@ -1,19 +1,9 @@
-"""Finds a schema that differs from what Spark derives: it refuses such batches while reading."""
+"""Finds columns that differ from those of Spark's Kafka source."""
 
 from __future__ import annotations
 
-import pytest
-from pyspark.sql.pandas.types import to_arrow_schema
-
-from kmq_spark.datasource.columns.schema import all_columns, arrow_columns, spark_schema
+from kmq_spark.datasource.columns.schema import all_columns, spark_schema
 from tests.unit.datasource.engine import plain_columns
-
-
-@pytest.mark.parametrize("keyed", [False, True])
-def test_the_arrow_schema_is_exactly_the_one_spark_derives(keyed: bool) -> None:
-    columns = all_columns(keyed=keyed)
-    derived = to_arrow_schema(columns, timezone="UTC")
-    assert derived.equals(arrow_columns(columns.names), check_metadata=True)
 
 
 def test_the_columns_are_those_of_sparks_kafka_source() -> None:
