@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
+from itertools import pairwise
 from types import FrameType
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -44,25 +45,28 @@ def closes_apart(close: Callable[Concatenate[H, P], None]) -> Callable[Concatena
 
 def _interrupts_a_call(frame: FrameType | None) -> bool:
     """Whether this frame is of the handler of a signal that came in a call of kmq."""
+    stack: list[FrameType] = []
     while frame is not None:
-        interrupted = frame.f_back
-        if interrupted is not None and _was_given(frame, interrupted):
-            return _is_in_a_call(interrupted)
-        frame = interrupted
-    return False
+        stack.append(frame)
+        frame = frame.f_back
+    calls = [number for number, each in enumerate(stack) if _is_of_kmq(each)]
+    return any(
+        _was_given(each, caller)
+        for each, caller in pairwise(stack[: calls[-1] + 1])
+        if not _is_of_kmq(each)
+    )
+
+
+def _is_of_kmq(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith(("kmq_spark.", "kmq_storage."))
 
 
 def _was_given(frame: FrameType, caller: FrameType) -> bool:
-    """Whether a function got the frame beneath its own, as only handlers of signals do."""
+    """Whether a function got the frame beneath its own, as only handlers of signals do.
+
+    To look costs memory until the function ends: older Pythons keep what `f_locals` returns.
+    """
     return any(
         value is caller or (type(value) is tuple and any(each is caller for each in value))
         for value in frame.f_locals.values()
     )
-
-
-def _is_in_a_call(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if str(frame.f_globals.get("__name__")).startswith(("kmq_spark.", "kmq_storage.")):
-            return True
-        frame = frame.f_back
-    return False
