@@ -5,6 +5,7 @@ Finds: records in two hands, and answers of before that count for who has the re
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from functools import partial
 
 import pytest
@@ -59,7 +60,8 @@ def test_records_that_are_missing_in_a_topic_that_was_unbound_meanwhile_are_no_m
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_second_answer_is_refused_though_its_topic_was_bound_anew(tmp_path, restarts: bool):
-    with kmq.open(tmp_path) as store:
+    with ExitStack() as stack:
+        store = stack.enter_context(kmq.open(tmp_path))
         store.create_topic("t")
         store.create_queue("q", topics=["t"], max_deliveries=1)
         with store.producer() as producer:
@@ -78,7 +80,7 @@ def test_a_second_answer_is_refused_though_its_topic_was_bound_anew(tmp_path, re
             store.unbind_queue("q", ["t"])
             if restarts:
                 store.checkpoint()
-            store = kmq.open(tmp_path) if restarts else store
+            store = stack.enter_context(kmq.open(tmp_path)) if restarts else store
             store.bind_queue("q", ["t"])
         assert store.queue("q").stats().acked == 6
 
