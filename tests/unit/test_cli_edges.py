@@ -171,7 +171,8 @@ def test_wrong_usage_tells_what_the_command_takes(
 def test_an_empty_store_is_not_that_of_the_environment(
     store_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    kmq.open(store_url).create_topic("t")
+    with kmq.open(store_url) as store:
+        store.create_topic("t")
     monkeypatch.setenv("KMQ_STORE", store_url)
     assert main(["topic", "delete", "t", "--store", ""]) == 2
     assert "argument --store: it is empty" in capsys.readouterr().err
