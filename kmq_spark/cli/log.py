@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from itertools import islice
 from typing import Any
 
 from kmq_spark.cli.command import Command, argument, count
 from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output, plain
+from kmq_storage.format.entries import Entry, RecordsEntry
 
 
 def _log(arguments: Namespace, output: Output) -> None:
@@ -23,17 +25,21 @@ def _log(arguments: Namespace, output: Output) -> None:
             output.stream(fact, _line(fact).encode())
 
 
-def _describe_entry(entry: Any, topics: Mapping[bytes, str]) -> dict[str, Any]:
+def _describe_entry(entry: Entry, topics: Mapping[bytes, str]) -> dict[str, Any]:
     """Return the fields of an entry; the topic by its name, or by its id once it is deleted."""
     kind = type(entry).__name__.removesuffix("Entry")
     facts = {"kind": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()}
-    for name in type(entry).__annotations__:
+    for name in _names(entry):
         value = getattr(entry, name)
         if name == "topic_id":
             facts["topic"] = topics.get(value, value.hex())
         else:
             facts[name] = value.hex() if isinstance(value, bytes) else value
     return facts
+
+
+def _names(entry: Entry) -> Iterable[str]:
+    return entry._fields if isinstance(entry, RecordsEntry) else (f.name for f in fields(entry))
 
 
 def _line(fact: Mapping[str, Any]) -> str:

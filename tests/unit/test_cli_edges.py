@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -187,3 +188,25 @@ def test_who_creates_what_is_there_is_told_how_to_keep_it(
     assert [main(words), main(words), main([*words, "--if-not-exists"])] == [0, 1, 0]
     told = f"{kind.title()}[mine] exists already. --if-not-exists keeps it.\n"
     assert capsys.readouterr().err.endswith(told)
+
+
+def test_a_delivery_whose_answers_were_noted_is_printed_with_its_queue_and_its_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with kmq.open(tmp_path, durability="os") as store, store.producer() as producer:
+        store.create_queue("q")
+        for _ in range(40):
+            producer.send_to_queue("q", b"v").result(10)
+        with store.queue("q") as queue:
+            for _ in range(40):
+                (delivery,) = queue.receive()
+                delivery.ack()
+    assert main(["log", "--json", "--store", str(tmp_path)]) == 0
+    commits = map(json.loads, capsys.readouterr().out.splitlines())
+    entries = [entry for commit in commits for entry in commit["entries"]]
+    noted = [entry for entry in entries if entry["kind"] == "sealed_slip_acquire"]
+    assert noted
+    for entry in noted:
+        assert set(entry) >= {"queue_id", "client", "runs", "slip_id", "round", "boot"}
+    told = [entry for entry in entries if entry["kind"] == "slip_answer"]
+    assert all(entry["runs"] for entry in told)
