@@ -97,6 +97,7 @@ class Producer(StoreUser):
     def send_async(self, message: BytesMessage, properties: KeyValue | None = None) -> Promise:
         """Send a message; the future gives its SendResult once it is stored."""
         result, promise = self.send(message, properties), Promise()
+        promise.set_running_or_notify_cancel()  # a send can't be taken back
 
         def tell(stored: Future[RecordMetadata]) -> None:
             error = stored.exception()

@@ -73,6 +73,12 @@ def test_flush_tells_of_a_message_that_could_not_be_stored(
             producer.flush()
 
 
+def test_a_message_that_was_sent_cannot_be_cancelled(producer: oms.Producer):
+    promise = producer.send_async(producer.create_bytes_message_to_topic("t", b"1"))
+    assert not promise.cancel()
+    assert promise.get(10).message_id() == "t:0:0"
+
+
 def test_flush_tells_of_its_own_producer_only(settings: oms.KeyValue, producer: oms.Producer):
     with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
         store.create_topic("t", capacity=1)
