@@ -24,17 +24,14 @@ class PlainSteps:
         self._consumer.subscribe([FLIGHTS])
 
     def work(self, seconds: float) -> None:
-        """Read what there is, write its totals, then commit the group's offsets.
-
-        A crash between the last two would count flights twice: this path is at least once, where
-        Spark's sink is exactly once.
-        """
+        """Read what there is; write its totals and the group's offsets in one transaction."""
         records = self._consumer.consume_arrow(timeout=seconds)
         if records is None:
             return
         part = totals.of_flights(messages.decode(records["value"], flights.SCHEMA))
-        self._producer.send_arrow(DELAYS, messages.encode(part, totals.keys(part))).result()
-        self._consumer.commit()
+        with self._producer.transaction() as transaction:
+            transaction.send_arrow(DELAYS, messages.encode(part, totals.keys(part)))
+            transaction.commit_offsets(self._consumer)
 
     def archive(self, path: Path) -> archive.Archive:
         """Archive with Arrow's Parquet writer."""
