@@ -26,13 +26,15 @@ def _log(arguments: Namespace, output: Output) -> None:
 
 
 def _describe_entry(entry: Entry, topics: Mapping[bytes, str]) -> dict[str, Any]:
-    """Return the fields of an entry; the topic by its name, or by its id once it is deleted."""
+    """Return the fields of an entry; a topic by its name, or by its id once it is deleted."""
     kind = type(entry).__name__.removesuffix("Entry")
-    facts = {"kind": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()}
+    facts: dict[str, Any] = {"kind": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower()}
     for name in _names(entry):
         value = getattr(entry, name)
         if name == "topic_id":
             facts["topic"] = topics.get(value, value.hex())
+        elif name == "runs":
+            facts[name] = [(topics.get(of, of.hex()), *places) for of, *places in value]
         else:
             facts[name] = value.hex() if isinstance(value, bytes) else value
     return facts
