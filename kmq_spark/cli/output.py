@@ -10,6 +10,7 @@ import base64
 import dataclasses
 import errno
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -83,6 +84,8 @@ def plain(value: Any) -> Any:
     match value:
         case Enum():
             return plain(value.value)
+        case float() if not math.isfinite(value):
+            return json.dumps(value)  # as text, like Spark: JSON has no such numbers
         case None | bool() | int() | float() | str():
             return value
         case bytes():

@@ -383,6 +383,11 @@ def test_bytes_are_text_where_they_can_be():
     assert base64.b64decode(plain(b"\xff\x00")["base64"]) == b"\xff\x00"
 
 
+def test_numbers_that_json_does_not_have_are_text():
+    values = [float("nan"), float("inf"), -float("inf"), 1.5]
+    assert plain(values) == ["NaN", "Infinity", "-Infinity", 1.5]
+
+
 def test_parser_reads_no_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KMQ_STORE", "x")
     assert _parser().parse_args(["topic", "list"]).store is None
