@@ -36,9 +36,8 @@ _HEADERS = {
 class Listener(ThreadingMixIn, TCPServer):
     """Answers requests at one address, each connection in a thread of its own."""
 
-    allow_reuse_address = (
-        True  # reuse it after closed connections; a live listener there is still an error
-    )
+    # Not while another process listens there: that is an error still.
+    allow_reuse_address = True
     request_queue_size = 64
     timeout = 0.5  # seconds between two looks whether `end` was called
 
