@@ -365,7 +365,7 @@ def test_a_dead_letter_goes_to_no_queue_that_nobody_could_open(store: kmq.Store)
         producer.send_to_queue(name, b"v").result()
     store.queue(name).receive()[0].reject()
     (letter,) = store.queue(f"{name}.dlq").receive()
-    with pytest.raises(kmq.InvalidRequestError, match="would have 252 characters.*; ack the"):
+    with pytest.raises(kmq.InvalidRequestError, match=r"would have 252 characters.*; ack the"):
         letter.reject()
     letter.nack(0)
     assert [each.value for each in store.queue(f"{name}.dlq").receive()] == [b"v"]
