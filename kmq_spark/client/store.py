@@ -273,6 +273,7 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         self.log.refresh()  # ClosedError for a closed store
         producer = Producer(self.log, settings)
         self._handles.add(producer)
+        producer._start()
         if self._maintenance is not None:
             self._maintenance.start()
         return producer

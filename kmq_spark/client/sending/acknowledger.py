@@ -37,6 +37,10 @@ class Acknowledger:
         if durable:
             self._thread = threading.Thread(target=self._run, name="kmq-sync", daemon=True)
             pending.workers.add(self._thread)
+
+    def start(self) -> None:
+        """Begin to work."""
+        if self._thread is not None:
             self._thread.start()
 
     def acknowledge(self, written: Written, *, here: bool = False) -> None:
@@ -81,8 +85,12 @@ class Acknowledger:
         while self._uncalled:
             self._finish(self._uncalled.popleft())
 
+    def end(self) -> None:
+        """Let the thread end once everything is finished, also if it only begins."""
+        self._written.put(None)
+
     def close(self) -> None:
         """Return when everything is finished."""
         if self._thread is not None:
-            self._written.put(None)
+            self.end()
             self._thread.join()

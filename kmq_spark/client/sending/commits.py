@@ -30,7 +30,15 @@ class Commits:
         pending.commit_here = self._help
         self.worker = threading.Thread(target=self._run, name="kmq-producer", daemon=True)
         pending.workers.add(self.worker)
-        self.worker.start()
+
+    def start(self) -> None:
+        """Begin to work."""
+        try:
+            self._acknowledger.start()
+            self.worker.start()
+        except BaseException:  # raised by a signal, or as there are no more threads
+            self._acknowledger.end()
+            raise
 
     def _run(self) -> None:
         open_still = True
@@ -42,6 +50,7 @@ class Commits:
             self._acknowledger.call_back()
             self._write(taken)
         self._acknowledger.close()
+        self._committer.close()
 
     def _write(self, sends: Sequence[Sends], *, again: bool = False) -> None:
         for written in self._committer.write(sends, again=again):

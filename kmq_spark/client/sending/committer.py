@@ -292,6 +292,10 @@ class Committer:
                 raise refused.cause from None  # the producer itself is refused: it is fenced
             raise
 
+    def close(self) -> None:
+        """Stage nothing more."""
+        self._stager.close()
+
     def make_durable(self, written: Written) -> None:
         """Return when the commit is on disk, or has failed; an unknown outcome is tried again."""
         for attempt in range(_ATTEMPTS):

@@ -84,7 +84,6 @@ class Producer(Resource, Transactional):
         self._transaction = None
         self._open(settings.name)
         reopen_in_child(self._after_fork)
-        at_end(self.close)
 
     def _open(self, name: str | None) -> None:
         settings, log = self._settings, self._log
@@ -105,6 +104,15 @@ class Producer(Resource, Transactional):
         self._commits = Commits(log, self._pending, self._committer, durable=settings.durable)
         self._lingers = settings.linger > 0
 
+    def _start(self) -> None:
+        """Begin to work; Ctrl-C meanwhile leaves nothing behind."""
+        at_end(self.close)
+        try:
+            self._commits.start()
+        except BaseException:
+            self.close()
+            raise
+
     def __repr__(self) -> str:
         return f"Producer({self._log.files.url!r})"
 
@@ -113,6 +121,7 @@ class Producer(Resource, Transactional):
         if self._closed:
             return
         self._open(None)
+        self._commits.start()
         self._leave_to_parent()
         if self._settings.transactional:
             self._pending.close(_is_the_parents)
@@ -348,6 +357,9 @@ class Producer(Resource, Transactional):
         if threading.current_thread() in self._pending.workers:
             return  # a callback must not wait for itself
         worker = self._commits.worker
+        if worker.ident is None:  # its start was interrupted
+            not_at_end(self.close)
+            return
         worker.join(timeout)
         if worker.is_alive():
             if left := len(self):

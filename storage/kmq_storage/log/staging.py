@@ -162,6 +162,11 @@ class Stager:
         if self._later is not None:
             self._later.wait_for({e.staged for e in entries if isinstance(e, RecordsEntry)})
 
+    def close(self) -> None:
+        """Take nothing more to write later; what was begun still ends."""
+        if self._later is not None:
+            self._later.close()
+
 
 def _message_lengths(records: PartitionRecords) -> list[int]:
     return [written_length(sized.batch) for sized in records.batches]

@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 import pyarrow as pa
 
 from kmq_storage import limits, paths
-from kmq_storage.errors import UnavailableError
+from kmq_storage.errors import ClosedError, UnavailableError
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.objects.files import Files
 
@@ -30,6 +30,9 @@ class Later(Protocol):
     def wait_for(self, file_ids: Collection[bytes]) -> None:
         """Return when these files are durable; raises the error when one can't be written."""
 
+    def close(self) -> None:
+        """Take no more files; those that were taken are still written."""
+
 
 class Uploads:
     """Uploads of staged files to a bucket, several at once and beside commits."""
@@ -38,14 +41,20 @@ class Uploads:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        # Threads start when they are needed, and end with this object.
+        # Threads start when they are needed, and end when this is closed or let go.
         self._pool = ThreadPoolExecutor(UPLOADS_MAX, thread_name_prefix="kmq-stage")
         self._begun: dict[bytes, Future[None]] = {}
         self._changing = threading.Lock()
+        self._closed = False
 
     def begin(self, file_id: bytes, contents: pa.Buffer) -> None:
         """Begin an upload as soon as fewer than `UPLOADS_MAX` others are running."""
-        begun = self._pool.submit(self._upload, file_id, contents)
+        try:
+            begun = self._pool.submit(self._upload, file_id, contents)
+        except RuntimeError:
+            if self._closed:
+                raise ClosedError("it was closed while this was sent: nothing is stored") from None
+            raise
         with self._changing:
             self._begun[file_id] = begun
 
@@ -59,6 +68,11 @@ class Uploads:
             waiting = [self._begun.pop(each) for each in file_ids if each in self._begun]
         for each in waiting:
             each.result()
+
+    def close(self) -> None:
+        """See `Later`."""
+        self._closed = True
+        self._pool.shutdown(wait=False)
 
 
 class Together:
@@ -99,6 +113,9 @@ class Together:
                 finally:
                     for each in own:
                         self._waiting.pop(each, None)
+
+    def close(self) -> None:
+        """See `Later`: there is nothing to end."""
 
     def _write(self, file_ids: Iterable[bytes]) -> None:
         with translated(self._files.url):

@@ -42,8 +42,10 @@ _LIVING: dict[int, tuple[int, str]] = {}
 class _Mapping:
     """Keeps a map until it is no longer used."""
 
+    #: 0 until it is mapped, also if a signal interrupts that.
+    _size = 0
+
     def __init__(self, fd: int, size: int, path: str) -> None:
-        self._size = 0
         address = LIBC.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
         if address == _FAILED:
             error = ctypes.get_errno()
