@@ -78,6 +78,8 @@ PRINTED = {
             "can't be dropped or renamed"
         ),
         "[('tea', None), ('milk', None), ('bun', None)]",
+        "1",
+        "{0: (0, 4)}",
     ],
     "v2": [
         "True",

@@ -49,8 +49,10 @@ def batches_of(log: CommitLog, topic: str, data: object) -> list[CheckedBatch]:
 def _schema_of(data: object) -> pa.Schema:
     if isinstance(data, pa.RecordBatch | pa.Table | pa.RecordBatchReader):
         return data.schema
+    way_out = ": pyarrow.table(data) makes one" if hasattr(data, "__arrow_c_stream__") else ""
     raise InvalidRequestError(
-        f"data must be a pyarrow RecordBatch, Table or RecordBatchReader, not {type(data).__name__}"
+        "data must be a pyarrow RecordBatch, Table or RecordBatchReader, "
+        f"not {type(data).__name__}{way_out}"
     )
 
 

@@ -43,6 +43,8 @@ def check_typed_columns(schema: pa.Schema, topic: str, columns: TypedColumns) ->
     for name, times in Counter(schema.names).items():
         if name not in known:
             listed = ", ".join(known)
+            if name.startswith("__index_level_"):
+                listed += "; pandas.DataFrame.reset_index(drop=True) drops such an index"
             raise _wrong(topic, name, f"is unknown{nearest(name, known)}; known are {listed}")
         if times > 1:
             raise _wrong(topic, name, "is there twice")
@@ -52,7 +54,7 @@ def check_typed_columns(schema: pa.Schema, topic: str, columns: TypedColumns) ->
             raise _wrong(topic, field.name, "is missing, but not nullable")
         if position >= 0 and not _fits(stored_type(schema.field(position).type), _stored(field)):
             kind = schema.field(position).type
-            raise _wrong(topic, field.name, f"of type {kind} is not {field.type}")
+            raise _wrong(topic, field.name, f"of type {kind} is not {field.type}: cast it first")
 
 
 def _stored(field: pa.Field) -> pa.DataType:

@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, time
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -64,7 +65,8 @@ def test_a_read_has_own_columns_first_in_declared_types(typed: kmq.Store):
         ({"id": [1], "value": [b"x"]}, "value", "is unknown"),
         ({"id": [1], "_offset": [1]}, "_offset", "is unknown"),
         ({"id": ["1"]}, "id", "of type string is not int32"),
-        ({"id": [1.0]}, "id", "of type double is not int32"),
+        ({"id": [1.0]}, "id", "of type double is not int32: cast it first"),
+        ({"id": [1], "__index_level_0__": [1]}, "__index_level_0__", r"reset_index\(drop=True\)"),
         ({"id": [2**31]}, "id", "not in range"),
         ({"id": pa.array([1, None])}, "id", "holds a null, but 'id' is not nullable"),
         ({"id": [1], "at": pa.array([0], pa.timestamp("us"))}, "at", "is not timestamp"),
@@ -385,3 +387,11 @@ def test_instants_that_no_record_can_show_are_refused(store: kmq.Store, instant:
         ):
             with pytest.raises(kmq.InvalidRequestError, match="years 1 to 9999"):
                 producer.send_arrow(topic, data).result(10)
+
+
+def test_a_dataframe_is_refused_with_what_makes_arrow_of_it(typed: kmq.Store):
+    with (
+        typed.producer() as producer,
+        pytest.raises(kmq.InvalidRequestError, match=r"DataFrame: pyarrow.table\(data\) makes one"),
+    ):
+        producer.send_arrow("t", pd.DataFrame({"id": [1]}))  # type: ignore[arg-type]
