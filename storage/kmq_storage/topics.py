@@ -15,7 +15,7 @@ from kmq_storage.errors import AlreadyExistsError, ConflictError, InvalidRequest
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.evolution import check_evolution, is_same
 from kmq_storage.format.records import timestamps_of
-from kmq_storage.format.typed import VERSIONS_MAX, check_schema, encode_schema
+from kmq_storage.format.typed import VERSIONS_MAX, check_schema, declared, encode_schema
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
@@ -83,7 +83,7 @@ def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -
 
 def _compared(partitions: int, settings: TopicSettings) -> dict[str, Any]:
     schema = settings.schema
-    words = None if schema is None else f"({', '.join(map(str, schema))})"
+    words = None if schema is None else f"({declared(schema)})"
     values: dict[str, Any] = {"partitions": partitions, "keyed": settings.keyed}
     values |= {**settings.to_json(), "schema": words}
     for name in (*_FOLLOWING, ENDS):

@@ -49,6 +49,11 @@ def is_own(name: str) -> bool:
     return not name.startswith("_")
 
 
+def declared(schema: pa.Schema) -> str:
+    """A schema in one line, for people."""
+    return ", ".join(f"{f.name} {f.type}{'' if f.nullable else ' not null'}" for f in schema)
+
+
 def version_of(columns: int) -> int:
     """The version of the topic's schema in a batch's flags, from 1."""
     return columns >> _VERSION_SHIFT & VERSIONS_MAX

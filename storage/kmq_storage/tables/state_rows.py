@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
-import pyarrow as pa
-
+from kmq_storage.format.typed import declared
 from kmq_storage.groups.administration import describe_in, members_in
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
@@ -28,7 +27,7 @@ def topic_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
 def _settings(settings: TopicSettings) -> Row:
     schema = settings.schema
     return (
-        None if schema is None else ", ".join(map(_declared, schema)),
+        None if schema is None else declared(schema),
         settings.cleanup,
         settings.retention,
         settings.retention_bytes,
@@ -37,10 +36,6 @@ def _settings(settings: TopicSettings) -> Row:
         settings.uniq_window,
         settings.compression,
     )
-
-
-def _declared(field: pa.Field) -> str:
-    return f"{field.name} {field.type}{'' if field.nullable else ' not null'}"
 
 
 def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
