@@ -46,9 +46,18 @@ _TIMESTAMPS = frozenset({"timestamp", "_timestamp"})
 
 
 def create_topic(
-    log: CommitLog, name: str, partitions: int, changes: Mapping[str, Any], *, exist_ok: bool
+    log: CommitLog,
+    name: str,
+    partitions: int,
+    changes: Mapping[str, Any],
+    *,
+    exist_ok: bool,
+    depth: int = 0,
 ) -> TopicInfo:
-    """Create a topic, or keep an existing one if `exist_ok`; a warning names what differs."""
+    """Create a topic, or keep an existing one if `exist_ok`; a warning names what differs.
+
+    `depth` is how many calls of kmq are between this one and the store's, which users make.
+    """
     check_name("topic", name)
     settings = checked_settings(TopicSettings(), changes)
     partitions = _checked_partition_count(name, partitions)
@@ -65,11 +74,11 @@ def create_topic(
             return existing.info()
     if not exist_ok:
         raise AlreadyExistsError(f"Topic[{name}] exists already.", topic=name)
-    _warn_of_differences(existing, partitions, settings)
+    _warn_of_differences(existing, partitions, settings, depth)
     return existing.info()
 
 
-def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -> None:
+def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings, depth: int) -> None:
     kept, asked = _compared(topic.partitions, topic.settings), _compared(partitions, wanted)
     listed = differences(kept, asked)
     if listed:
@@ -77,7 +86,7 @@ def _warn_of_differences(topic: Topic, partitions: int, wanted: TopicSettings) -
             f"topic {topic.name} exists and keeps its settings: {', '.join(listed)}; "
             "use alter_topic or add_partitions",
             KmqWarning,
-            stacklevel=4,
+            stacklevel=4 + depth,
         )
 
 

@@ -37,5 +37,5 @@ def ensure_keyed_topic(log: CommitLog, name: str, settings: Mapping[str, Any] = 
         keyed_topic(state, name)
         if not settings:
             return
-    create_topic(log, name, 1, {"keyed": True, **settings}, exist_ok=True)
+    create_topic(log, name, 1, {"keyed": True, **settings}, exist_ok=True, depth=1)
     keyed_topic(log.refresh(), name)

@@ -126,8 +126,9 @@ def test_what_is_given_up_once_is_not_given_up_again(store: kmq.Store):
 
 def test_queues_that_are_there_with_another_retention_are_warned_of(store: kmq.Store):
     store.keyed_queues("inbox", retention=60.0)
-    with pytest.warns(kmq.KmqWarning, match=r"retention=60\.0 \(asked: 30\.0\)"):
+    with pytest.warns(kmq.KmqWarning, match=r"retention=60\.0 \(asked: 30\.0\)") as told:
         store.keyed_queues("inbox", retention=30.0)
+    assert told[0].filename == __file__, "it names the line that asked"
     store.keyed_queues("inbox")
     store.keyed_queues("inbox", retention=60)
     altered = store.alter_topic("inbox", retention=None, retention_bytes=10)
