@@ -101,8 +101,10 @@ def beyond(
 ) -> InvalidRequestError:
     """Return the error for a partition whose start is behind its end."""
     (topic, partition), (start, end) = where, offsets
+    by_time = any("Timestamp" in bound.option for bound in (starting, ending))
+    what = " (the offsets that the times stand for)" if by_time else ""
     return InvalidRequestError(
-        f"{topic}-{partition}: {starting.option} {start} is beyond {ending.option} {end}",
+        f"{topic}-{partition}: {starting.option} {start} is beyond {ending.option} {end}{what}",
         option=starting.option,
         topic=topic,
         partition=partition,

@@ -76,7 +76,21 @@ def bounds_by_offset(options: SourceOptions, state: StoreState, times: Times) ->
     InvalidRequestError for a start after the last record of a partition, unless the options
     allow it; an end after it is the end of the log.
     """
+    _check_order(options.starting, options.ending, times.now)
     coverage = cover(state, options, times.history)
     starting = times.bound(options.starting, coverage, late=options.latest_when_untimed)
     ending = times.bound(options.ending, coverage, late=True)
     return replace(options, starting=starting, ending=ending)
+
+
+def _check_order(starting: Bound | None, ending: Bound | None, now: int) -> None:
+    """InvalidRequestError for a start after the end, which some partitions would read as empty."""
+    if not (starting and starting.instant and ending and ending.instant):
+        return
+    first, last = starting.instant.at(now), ending.instant.at(now)
+    if first > last:
+        raise InvalidRequestError(
+            f"{starting.option} {as_text(first)} is after {ending.option} {as_text(last)}: no "
+            "record is between them",
+            option=starting.option,
+        )

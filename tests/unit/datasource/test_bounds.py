@@ -202,7 +202,15 @@ REFUSED = {
     ),
     "start by time beyond the end": (
         {"startingTimestamp": str(_ms(9)), "endingOffsets": _by_partition(9, 8, 9)},
-        "orders-1: startingTimestamp 9 is beyond endingOffsets 8",
+        r"orders-1: startingTimestamp 9 is beyond endingOffsets 8 \(the offsets that the times",
+    ),
+    "a start by time after the end": (
+        {"startingTimestamp": str(_ms(40)), "endingTimestamp": str(_ms(39))},
+        r"startingTimestamp 2024-\S+:40\+00:00 is after endingTimestamp 2024-\S+:39\+00:00: no rec",
+    ),
+    "an end that is further in the past than the start": (
+        {"startingTimestamp": "-1h", "endingTimestamp": _iso(0)},
+        "is after endingTimestamp 2024-05-06T12:00:00",
     ),
     "start of an empty topic": (
         {"subscribe": "empty", "startingOffsets": '{"empty":{"0":1}}'},
