@@ -156,18 +156,9 @@ def start(
             case_sensitive=_is_set(spark, "spark.sql.caseSensitive"),
             times_of_day=_is_set(spark, "spark.sql.timeType.enabled"),
         )
-        columns, place = columns_of(store.log.state, record), store.url
-    frame = (
-        spark.readStream.format("kmq")
-        .option("subscribe", ",".join(record.topics))
-        .option("group", record.group)
-        .option("startingOffsets", "earliest")
-        .option("columns", json.dumps(columns))
-        .option("failOnDataLoss", fail_on_data_loss)
-        .options(**as_options(given))
-        .load(place)
-    )
-    writer = _writer(StoreUrl(place, given), path, record, with_holes=not fail_on_data_loss)
+        columns, source = columns_of(store.log.state, record), StoreUrl(store.url, given)
+    frame = _records(spark, source, record, columns, fail_on_data_loss=fail_on_data_loss)
+    writer = _writer(source, path, record, with_holes=not fail_on_data_loss)
     with _exact_timestamps(spark):
         return (
             frame.writeStream.foreachBatch(writer)
@@ -176,6 +167,27 @@ def start(
             .trigger(**trigger or {"processingTime": "10 seconds"})
             .start()
         )
+
+
+def _records(
+    spark: SparkSession,
+    source: StoreUrl,
+    record: ArchiveRecord,
+    columns: Sequence[str],
+    *,
+    fail_on_data_loss: bool,
+) -> DataFrame:
+    """The stream of what is to be archived."""
+    return (
+        spark.readStream.format("kmq")
+        .option("subscribe", ",".join(record.topics))
+        .option("group", record.group)
+        .option("startingOffsets", "earliest")
+        .option("columns", json.dumps(columns))
+        .option("failOnDataLoss", fail_on_data_loss)
+        .options(**as_options(source.storage_options))
+        .load(str(source))
+    )
 
 
 def _is_set(spark: SparkSession, name: str) -> bool:

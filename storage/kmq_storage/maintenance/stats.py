@@ -28,13 +28,8 @@ def store_stats(log: CommitLog) -> StoreStats:
 
 def _stats(log: CommitLog) -> StoreStats:
     state, _ = log.snapshot()
-    found = {kind: list(log.files.walk(folder)) for kind, folder in _KINDS.items()}
     live = references_of(log.files, state)
-    shared = _shared_with_clones(log.files, found["staged"] + found["segments"])
-    for kind in ("staged", "segments"):
-        used = [file for file in log.files.walk_shared(_KINDS[kind]) if live.has_file(file.path)]
-        found[kind] += used
-        shared += used
+    found, shared = _found(log.files, live)
     garbage = [
         file
         for kind in ("staged", "segments", "pages")
@@ -42,9 +37,10 @@ def _stats(log: CommitLog) -> StoreStats:
         if not live.has_file(file.path) and paths.is_own(file.path)
     ]
     topics, damage = state.topics.values(), log_damage(state)
+    sizes = {kind: _bytes(files) for kind, files in found.items()}
+    written = state.appended + state.rewritten
     return StoreStats(
-        bytes={kind: _bytes(files) for kind, files in found.items()}
-        | {"log": _on_disk(found["log"])},
+        bytes={**sizes, "log": _on_disk(found["log"])},
         files={kind: len(files) for kind, files in found.items()},
         shared_files=len(shared),
         shared_bytes=_bytes(shared),
@@ -53,11 +49,20 @@ def _stats(log: CommitLog) -> StoreStats:
         small_segments=sum(file.length < limits.SEGMENT_BYTES // 16 for file in found["segments"]),
         garbage_files=len(garbage),
         garbage_bytes=_bytes(garbage),
-        write_amplification=(state.appended + state.rewritten) / state.appended
-        if state.appended
-        else 1.0,
+        write_amplification=written / state.appended if state.appended else 1.0,
         damage="" if damage is None else what_to_do(damage),
     )
+
+
+def _found(files: Files, live: References) -> tuple[dict[str, list[FoundFile]], list[FoundFile]]:
+    """The files of a store by kind, and those of them that it shares with other stores."""
+    found = {kind: list(files.walk(folder)) for kind, folder in _KINDS.items()}
+    shared = _shared_with_clones(files, found["staged"] + found["segments"])
+    for kind in ("staged", "segments"):
+        used = [file for file in files.walk_shared(_KINDS[kind]) if live.has_file(file.path)]
+        found[kind] += used
+        shared += used
+    return found, shared
 
 
 def _shared_with_clones(files: Files, found: list[FoundFile]) -> list[FoundFile]:
