@@ -78,6 +78,14 @@ class StoreUser(BothSpellings, StaysHere):
         self._ending.callback(self._shared.leave)
         self._made_in = generation()
         at_end(self._end)
+        try:
+            self._begin(key_value)
+        except BaseException:  # else the store would stay open for somebody who was refused
+            self.shutdown()
+            raise
+
+    def _begin(self, key_value: KeyValue) -> None:
+        """Make what is used of the store."""
 
     def startup(self) -> None:
         """Does nothing: it began when it was made."""

@@ -40,8 +40,7 @@ class Producer(StoreUser):
     sent. After `flush` they are on disk.
     """
 
-    def __init__(self, key_value: KeyValue) -> None:
-        super().__init__(key_value)
+    def _begin(self, key_value: KeyValue) -> None:
         self._producer = self._shared.producer
         self._spread = self._store.log.environment.new_uuid().int
         #: Per topic and queue: the id of what stores its messages, and the partition of those that

@@ -87,8 +87,7 @@ class PullConsumer(StoreUser):
     time, and have one consumer per queue at a time: two would get the same messages.
     """
 
-    def __init__(self, key_value: KeyValue) -> None:
-        super().__init__(key_value)
+    def _begin(self, key_value: KeyValue) -> None:
         self._queue: str | None = None
         self._reader = self._store.consumer()
         self._shared_headers = stored.shared_headers(self._host)

@@ -57,8 +57,7 @@ class PushConsumer(StoreUser):
     later messages wait. After 16 calls the message goes to the queue `<queue>.dlq`.
     """
 
-    def __init__(self, key_value: KeyValue) -> None:
-        super().__init__(key_value)
+    def _begin(self, key_value: KeyValue) -> None:
         self._settings = key_value
         self._threads: dict[str, threading.Thread] = {}
         #: Set while messages are handed out.

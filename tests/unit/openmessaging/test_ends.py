@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
+from kmq_spark.openmessaging import access
 from tests.unit.openmessaging.received import attached, bodies
 
 
@@ -51,3 +53,13 @@ def test_a_forked_child_neither_reads_on_nor_moves_its_parents_position(
     os.write(tell, b"x")
     assert os.waitpid(child, 0)[1] == 0
     assert bodies(attached(settings)) == []
+
+
+def test_a_producer_that_is_refused_leaves_no_store_open(tmp_path: Path):
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("t")
+    kmq.clone(tmp_path / "store", tmp_path / "clone", read_only=True)
+    before = access._shared.copy()
+    with pytest.raises(kmq.IllegalStateError, match="read-only"):
+        oms.Producer(oms.KeyValue().put("STORE_PATH", tmp_path / "clone"))
+    assert access._shared == before
