@@ -140,3 +140,4 @@ class KmqConsumer(Resource):
             # A closed store keeps the id; or it was deleted already.
             with suppress(ClosedError, NotFoundError):
                 delete_group(self._store.log, self.consumer_id)
+        self._kmq = None

@@ -363,6 +363,21 @@ def test_a_forked_child_does_not_forget_its_parents_consumer(tmp_path: Path):
             assert consumer.poll() == KmqMessage(None, 1)
 
 
+def test_a_consumer_whose_second_subscription_failed_reads_nothing_and_says_so(
+    broker: KmqBroker, producer: KmqProducer, monkeypatch: pytest.MonkeyPatch
+):
+    producer.send(TOPIC, KmqMessage(None, b"1"))
+    with broker.create_consumer() as consumer:
+        consumer.subscribe(TOPIC)
+        with monkeypatch.context() as failing, pytest.raises(ZeroDivisionError):
+            failing.setattr(Kmq, "register_consumer", lambda *_: 1 / 0)
+            consumer.subscribe(TOPIC)
+        with pytest.raises(kmq.IllegalStateError, match="subscribe to a topic first"):
+            consumer.poll()
+        consumer.subscribe(TOPIC)
+        assert consumer.poll() == KmqMessage(None, b"1")
+
+
 def test_a_consumer_that_did_not_subscribe_can_not_poll(store: kmq.Store):
     with pytest.raises(kmq.IllegalStateError, match="subscribe"):
         KmqConsumer(store).poll()
