@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,17 @@ def test_its_topic_is_gone_afterwards_though_it_fails(
     assert "the disk is full" in capsys.readouterr().err
     with kmq.open(tmp_path / "store", create=False) as store:
         assert store.topics() == []
+
+
+def test_what_the_first_array_of_a_process_costs_is_not_measured(tmp_path: Path):
+    pytest.importorskip("pandas")  # which pyarrow imports for its first array
+    code = (
+        "import sys; from kmq_spark.cli import bench, main;"
+        "bench._send_arrow = lambda *_: print('pandas' in sys.modules);"
+        f"main(['bench', '--records', '1', '--store', {str(tmp_path / 'store')!r}])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines()[0] == "True"
 
 
 @pytest.mark.parametrize("wrong", [["--records", "0"], ["--bytes", "-1"], ["--durability", "no"]])
