@@ -48,6 +48,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         self._bounds()
 
     def _bounds(self) -> tuple[int, int]:
+        """Return the first offset and the end; in a topic that was made anew, begin anew first."""
         state = self._store.log.refresh()
         topic = state.topic(self._topic)
         part = topic.partition(self._partition)
