@@ -8,6 +8,7 @@ from dataclasses import replace
 from kmq_spark.client.queues.dead_letters import letters_unit
 from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.values import PropertyValue
+from kmq_spark.errors import InvalidRequestError
 from kmq_storage import topics
 from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding.binding import Unit
@@ -82,4 +83,11 @@ def dead_letters(
 def _topic(log: CommitLog, name: str) -> Topic:
     if log.refresh().find_topic(name) is None:
         topics.create_topic(log, name, 1, {}, exist_ok=True)
-    return log.refresh().topic(name)
+    found = log.refresh().topic(name)
+    if found.settings.schemas:
+        raise InvalidRequestError(
+            f"topic {name} has a schema, and dead letters have a key and a value: delete it, and "
+            "one without a schema is made",
+            topic=name,
+        )
+    return found

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -247,6 +248,22 @@ def test_dead_letters_of_a_typed_topic_are_arrow_streams_of_their_row(store: kmq
         until(lambda: committed(store) == {0: 1})
     (letter,) = stored(store, "%DLQ%g")
     assert pa.ipc.open_stream(letter.value).read_all() == rows.cast(schema)
+
+
+def test_no_dead_letter_goes_into_a_topic_with_columns_of_its_own(
+    line: kmq.Store, caplog: pytest.LogCaptureFixture
+):
+    """Nobody could read that topic any more."""
+    columns = pa.schema([("a", pa.int64())])
+    line.create_topic("%DLQ%g", schema=columns)
+    listener = Listener(lambda records, context: SUSPEND if records[0].offset == 0 else SUCCESS)
+    with orderly(line, listener, max_reconsume_times=1):
+        listener.hear(3)
+        assert "topic %DLQ%g has a schema" in caplog.text
+        assert line.read("%DLQ%g").read_all().num_rows == 0
+        line.delete_topic("%DLQ%g")
+        until(lambda: committed(line) == {0: 4})
+    assert len(stored(line, "%DLQ%g")) == 1
 
 
 def test_a_record_of_the_largest_size_becomes_a_dead_letter(store: kmq.Store):
