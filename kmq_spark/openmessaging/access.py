@@ -128,6 +128,13 @@ class StoreUser(BothSpellings, StaysHere):
         self.shutdown()
 
 
+def no_bodies(topic: str) -> str:
+    """Why the records of a typed topic are no messages, and the way out."""
+    return (
+        f"topic {topic} has a schema, and its records no body of bytes; read it with store.consumer"
+    )
+
+
 def _path_in(key_value: object) -> str:
     if isinstance(key_value, KeyValue):
         what, path = "STORE_PATH is missing", key_value.get_string("STORE_PATH")

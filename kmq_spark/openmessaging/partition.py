@@ -9,7 +9,7 @@ from kmq_spark.client.handles.arguments import checked_offset
 from kmq_spark.client.store import Store
 from kmq_spark.errors import CorruptionError, DataLossError, InvalidRequestError, NotFoundError
 from kmq_spark.openmessaging import stored
-from kmq_spark.openmessaging.access import StoreUser
+from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import BothSpellings
 from kmq_spark.openmessaging.message import BytesMessage, partition_of
 from kmq_storage.groups.administration import committed_offsets, set_group_offsets
@@ -52,6 +52,8 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         state = self._store.log.refresh()
         topic = state.topic(self._topic)
         part = topic.partition(self._partition)
+        if topic.settings.schemas:
+            raise InvalidRequestError(no_bodies(topic.name), topic=topic.name)
         if topic.id != self._topic_id:
             self._topic_id = topic.id
             known = committed_offsets(state, _GROUP)

@@ -18,7 +18,7 @@ from kmq_spark.client.consuming.subscription import Partitions
 from kmq_spark.client.handles.arguments import checked_names
 from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging import stored
-from kmq_spark.openmessaging.access import StoreUser
+from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
 from kmq_storage import limits
@@ -73,8 +73,8 @@ def _check_plain_topic(queue: str, topic: Topic | None) -> None:
     """InvalidRequestError for a typed topic: its records have columns, and no body."""
     if topic is not None and topic.settings.schemas:
         raise InvalidRequestError(
-            f"queue {queue}: topic {topic.name} has a schema, and its records no body of bytes; "
-            f"read it with store.consumer or store.queue, or unbind it (`kmq queue unbind`)",
+            f"queue {queue}: {no_bodies(topic.name)} or store.queue, or unbind it "
+            "(`kmq queue unbind`)",
             topic=topic.name,
             queue=queue,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -40,6 +41,18 @@ def test_a_topic_that_is_made_again_is_walked_from_its_beginning(
             sender.send_batch("t", [b"new %d" % n for n in range(9)]).result()
     assert [each.get_body() for each in walk] == [b"new %d" % n for n in range(9)]
     assert walk.previous().get_body() == b"new 8"  # type: ignore[union-attr]
+
+
+def test_records_with_columns_of_their_own_are_no_messages(
+    settings: oms.KeyValue, walk: oms.PartitionIterator
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as sender:
+        store.delete_topic("t")
+        store.create_topic("t", schema=pa.schema([("a", pa.int64())]))
+        sender.send("t", {"a": 1}).result()
+    for call in (walk.next, walk.has_previous, lambda: walking(settings, "t")):
+        with pytest.raises(kmq.InvalidRequestError, match=r"topic t has a schema.*store\.consumer"):
+            call()
 
 
 def test_it_seeks_offsets_and_stays_inside(walk: oms.PartitionIterator):
