@@ -81,6 +81,7 @@ class FilesContract:
         new = [(f"segments/{n % 3}/{n}.arrow", [b"%d" % n, b"!"]) for n in range(7)]
         with pytest.raises(ZeroDivisionError):
             files.stage_together([*new, ("segments/3/7.arrow", broken())])
+        files.stage_together([])
         assert [file.path for file in files.walk("segments")] == []
         files.stage_together(new)
         assert {path: files.read(path) for path, _ in new} == {

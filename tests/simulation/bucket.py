@@ -172,5 +172,8 @@ class SimulatedBucket:
 class SimulatedFiles(BucketFiles):
     """The files of a store in a simulated bucket, as one host sees them."""
 
+    #: Threads of their own would be in nobody's turn.
+    uploads = 1
+
     def prefetch(self, places: Iterable[tuple[str, int, int]]) -> None:
-        """Nothing: a thread of its own would be in nobody's turn."""
+        """Nothing: see `uploads`."""

@@ -57,8 +57,10 @@ class DyingBucket(MemoryBucket):
 
 
 def files_of(bucket: MemoryBucket) -> BucketFiles:
-    """The place of a store in a bucket, without the race for names."""
-    return BucketFiles(bucket, races=())
+    """The place of a store in a bucket, without a race for names, changed step by step."""
+    files = BucketFiles(bucket, races=())
+    files.uploads = 1
+    return files
 
 
 def log_of(bucket: MemoryBucket, *, create: bool = False) -> CommitLog:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import astuple
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -13,10 +15,11 @@ import pyarrow as pa
 from kmq_storage import limits, paths
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.format.identity import BucketFacts
+from kmq_storage.objects.begun import begun
 from kmq_storage.objects.branch_bucket import BranchBucket
 from kmq_storage.objects.bucket import Bucket, Put, joined_bytes, prefix_of
 from kmq_storage.objects.cache_folder import CacheFolder
-from kmq_storage.objects.files import Bytes, FoundFile, stage_each
+from kmq_storage.objects.files import Bytes, FoundFile, none_after_an_error, stage_each
 from kmq_storage.objects.lease import Lease, store_time
 from kmq_storage.objects.probe import RACES, Race, probe
 from kmq_storage.objects.read_cache import ReadCache, RemoteContents
@@ -35,6 +38,9 @@ _PAUSE = 0.1
 
 class BucketFiles:
     """The `Files` of one store in a bucket."""
+
+    #: The most small files that are uploaded at once.
+    uploads = 8
 
     def __init__(
         self,
@@ -187,8 +193,17 @@ class BucketFiles:
         self.bucket.put(path, buffers)
 
     def stage_together(self, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
-        """See `Files.stage_together`."""
-        stage_each(self, files)
+        """See `Files.stage_together`; several are uploaded at once."""
+        uploads = min(self.uploads, len(files))
+        if uploads <= 1:
+            stage_each(self, files)
+            return
+        pool = ThreadPoolExecutor(uploads, "kmq-stage")
+        with none_after_an_error(self, [path for path, _ in files]), pool:
+            bodies = ((path, joined_bytes(buffers)) for path, buffers in files)
+            puts = [begun(pool, partial(self.bucket.put, path, [body])) for path, body in bodies]
+            for put in puts:
+                put.result()
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> Lease:
         """A lock among hosts: a lease, which ends some seconds after its holder died."""

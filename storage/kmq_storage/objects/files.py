@@ -7,7 +7,7 @@ translates it, since it knows what the error means for a commit.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -104,7 +104,7 @@ class Files(Protocol):
         """Create a file with a unique name, which no process reads before a commit names it."""
 
     def stage_together(self, files: Sequence[tuple[str, Iterable[Bytes]]]) -> None:
-        """As `stage`, for several files that are synced together; after an error there is none."""
+        """As `stage`, for small files that are synced together; after an error there is none."""
 
     def open_lock(self, path: str, *, seconds: float | None = None) -> Lock:
         """Open or create a lock.
@@ -144,10 +144,17 @@ class Files(Protocol):
 def stage_each(files: Files, new: Iterable[tuple[str, Iterable[Bytes]]]) -> None:
     """`Files.stage_together`, where a file that is there is durable."""
     staged: list[str] = []
-    try:
+    with none_after_an_error(files, staged):
         for path, buffers in new:
             files.stage(path, buffers, sync=True)
             staged.append(path)
+
+
+@contextmanager
+def none_after_an_error(files: Files, staged: Sequence[str]) -> Iterator[None]:
+    """A block that stages files; after an error they are removed."""
+    try:
+        yield
     except Exception:
         with suppress(OSError):
             files.remove(*staged)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, suppress
 from functools import partial
 
 from kmq_storage import limits
+from kmq_storage.objects.begun import begun
 from kmq_storage.objects.file_io import (
     allocate,
     begin_writeback,
@@ -88,23 +89,13 @@ def _write_behind(fd: int, group: _Group, rest: Iterator[_Group], *, begin: bool
     position = 0
     with ThreadPoolExecutor(1, "kmq-write") as pool:
         while group[1]:
-            written = _begun(pool, partial(_write, fd, position, *group, begin=begin))
+            written = begun(pool, partial(_write, fd, position, *group, begin=begin))
             try:
                 position += group[1]
                 group = next(rest, ([], 0))
             finally:
                 _wait_for(written)
             written.result()
-
-
-def _begun(pool: ThreadPoolExecutor, write: Callable[[], None]) -> Future[None]:
-    try:
-        return pool.submit(write)
-    except RuntimeError:  # no more threads here, or the interpreter ends
-        write()
-    done: Future[None] = Future()
-    done.set_result(None)
-    return done
 
 
 def _wait_for(written: Future[None]) -> None:
