@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import uuid
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +39,8 @@ from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.memory import MemoryDisk
 from tests.simulation.collection_mutants import never_begins_anew
-from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows
+from tests.support.engine import Sent, files_below, open_engine, rows_of, send_rows, unit_of_rows
+from tests.support.failing_disk import FailingDisk
 
 ROWS = [Sent(b"k", b"v%d" % n, n) for n in range(10)]
 
@@ -254,6 +256,22 @@ def test_only_pages_with_changes_are_written_again(
     assert store.checkpoint().pages == 0
     reopened = open_engine(disk)
     assert [len(rows_of(reopened, "many", n)) for n in (3, 17, 30, 49)] == [5, 0, 5, 4]
+
+
+def test_pages_are_synced_together_as_far_as_8_mib_of_them_or_64_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(paging, "PAGE_ROWS", 8)
+    disk = FailingDisk(tmp_path / "store")
+    store = open_engine(disk, file_bytes=64 * 1024)
+    store.create_topic("t", partitions=70 * 8)
+    units = [unit_of_rows(store.log, "t", ROWS[:1], partition=n) for n in range(70 * 8)]
+    for first in range(0, len(units), 80):
+        store.log.commit(units[first : first + 80])
+    files = len(disk.calls)
+    assert store.checkpoint().pages == 70
+    assert disk.calls[files:].count("stage synced") == 2
+    assert len(rows_of(open_engine(disk), "t", 555)) == 1
 
 
 def _collected(store: Store) -> None:

@@ -18,14 +18,15 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from kmq_storage import limits, paths
+from kmq_storage.cutting import cut
 from kmq_storage.errors import CorruptionError, UnavailableError
 from kmq_storage.format.checksum import digest_of
 from kmq_storage.format.file_ids import new_file_id
@@ -45,6 +46,9 @@ from kmq_storage.objects.mapping import brought_in
 _LOGGER = logging.getLogger(__name__)
 #: How often a reader that met damage looks whether it was repaired (seconds).
 _LOOK_FOR_REPAIR = 1.0
+
+#: The file of a page, and its contents.
+_Page: TypeAlias = tuple[str, pa.Buffer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,17 +212,12 @@ def write_pages(
 
     Returns the root that names them, which is not written yet, and the number of new pages.
     """
-    assert state.manifest is not None, "a reader's state has a manifest"
     assert cursor.lsn == state.lsn, "the log goes on where the state ends"
-    refs, written = [], 0
-    for page in repaged(state.manifest, state):
-        if isinstance(page, PageRef):
-            refs.append(page)
-            continue
-        contents, ref = encode_page(page, new_file_id(new_uuid(), state.lsn))
-        files.stage(paths.page_file(ref.page_id), [contents], sync=True)
-        refs.append(ref)
-        written += 1
+    refs: list[PageRef] = []
+    written = 0
+    for some in cut(_new_pages(state, new_uuid, refs), _weight, limits.WRITE_BYTES):
+        files.stage_together([(file, [contents]) for file, contents in some])
+        written += len(some)
     place = {name: getattr(cursor, name) for name in Cursor.__slots__}
     members = snapshot(state) | {"cursor": place}
     parts: dict[str, bytes] = {}
@@ -230,6 +229,26 @@ def write_pages(
     if state.uniqs:
         parts["uniqs"] = state.uniqs.snapshot()
     return encode_refs(refs, compact_json(members), parts), written
+
+
+def _new_pages(
+    state: StoreState, new_uuid: Callable[[], uuid.UUID], refs: list[PageRef]
+) -> Iterator[_Page]:
+    """Encode the new pages of a checkpoint; `refs` gets references to all pages."""
+    assert state.manifest is not None, "a reader's state has a manifest"
+    for page in repaged(state.manifest, state):
+        if isinstance(page, PageRef):
+            refs.append(page)
+            continue
+        contents, ref = encode_page(page, new_file_id(new_uuid(), state.lsn))
+        refs.append(ref)
+        yield paths.page_file(ref.page_id), contents
+
+
+def _weight(page: _Page) -> int:
+    """The bytes of a page, but at least so many that not too many files are open at once."""
+    size: int = page[1].size
+    return max(size, limits.WRITE_BYTES // limits.STAGED_TOGETHER)
 
 
 def publish_root(files: Files, lsn: int, root: pa.Buffer, *, began: int) -> None:
