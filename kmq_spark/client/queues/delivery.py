@@ -50,19 +50,19 @@ class Notes(Protocol):
 class Hold:
     """What deliveries that were received together share."""
 
-    __slots__ = ("extended", "generation", "notes", "queue", "queue_id", "until")
+    __slots__ = ("extended", "generation", "id_in_store", "notes", "queue", "until")
 
     def __init__(
         self,
         queue: Answers,
-        queue_id: bytes,
+        id_in_store: bytes,
         until: int,
         generation: int,
         notes: Notes | None,
     ) -> None:
         self.queue = queue
-        #: Tells the queue from a later one of its name.
-        self.queue_id = queue_id
+        #: Tells the queue from a later one of its name, and from that in a clone.
+        self.id_in_store = id_in_store
         self.notes = notes
         #: UTC microseconds.
         self.until = until

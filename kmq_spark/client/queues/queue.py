@@ -69,6 +69,7 @@ class Queue(Resource):
         self._log = log
         self.name = check_name("queue", name, is_new=False)
         self._id = log.refresh().queues.named(name).id
+        self._id_in_store = handing.id_in_store(log, self._id)
         self._prefetch = checked_count("prefetch", prefetch)
         self._ahead = Ahead(log, self._id, self._prefetch)
         self._reader = ChunkReader(log.files)
@@ -190,7 +191,7 @@ class Queue(Resource):
         *,
         name: str | None = None,
     ) -> list[Delivery]:
-        hold = Hold(self, self._id, until, generation(), slip)
+        hold = Hold(self, self._id_in_store, until, generation(), slip)
         with self._reading:
             return deliveries_of(self._log, self._reader, runs, name or self.name, hold)
 
@@ -238,7 +239,7 @@ class Queue(Resource):
         """
         if isinstance(deliveries, pa.Table | pa.RecordBatch):
             self._check_open()
-            self._answer(ACK, runs_of_table(self._id, deliveries))
+            self._answer(ACK, runs_of_table(self._id_in_store, deliveries))
             return
         records = several(deliveries)
         if not self._noted(records):
@@ -249,10 +250,10 @@ class Queue(Resource):
         notes = records[0].hold.notes if records else None
         if notes is None or self._closed:
             return False
-        places = []
+        places, wanted = [], (notes, self._id_in_store, generation())
         for each in records:
             hold = each.hold
-            if (hold.notes, hold.queue_id, hold.generation) != (notes, self._id, generation()):
+            if (hold.notes, hold.id_in_store, hold.generation) != wanted:
                 return False
             places.append(each.place)
         return notes.note(places)
@@ -304,7 +305,7 @@ class Queue(Resource):
                     f"the delivery is one of queue {each.queue}, not of {self.name}",
                     queue=each.queue,
                 )
-            if each.hold.queue_id != self._id:
+            if each.hold.id_in_store != self._id_in_store:
                 raise too_late(self.name, [each.run], names_in(self._log.state), OF_ANOTHER)
             check_own(each.hold.generation)
         for notes in {each.hold.notes for each in checked}:
@@ -320,7 +321,7 @@ class Queue(Resource):
         """Free records that no receiver got after all, as if they had never been handed out."""
         with suppress(KmqError):  # else they come again when their lock ends
             if isinstance(received, pa.Table):
-                self._ahead.give_back(runs_of_table(self._id, received))
+                self._ahead.give_back(runs_of_table(self._id_in_store, received))
             elif received:
                 self._ahead.give_back(runs_of_deliveries(received))
 

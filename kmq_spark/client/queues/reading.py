@@ -27,7 +27,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import Slice, scan
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.fork import generation
-from kmq_storage.queues.deliveries import merged
+from kmq_storage.queues.deliveries import id_in_store, merged
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -140,7 +140,8 @@ def _held(
 def table_of_slices(log: CommitLog, queue_id: bytes, slices: Sequence[Held]) -> pa.Table:
     """Return one table with the column `_delivery`, which `ack` takes."""
     table = table_of([part for _, part in slices]) if slices else _no_rows(log, queue_id)
-    tokens = [_tokens(queue_id, runs, part) for runs, part in slices]
+    here = id_in_store(log, queue_id)
+    tokens = [_tokens(here, runs, part) for runs, part in slices]
     column = pa.FixedSizeBinaryArray.from_buffers(
         TOKEN_TYPE, len(table), [None, pa.py_buffer(np.concatenate([*tokens, _NO_TOKENS]))]
     )
@@ -156,9 +157,9 @@ def _no_rows(log: CommitLog, queue_id: bytes) -> pa.Table:
     return pa.Table.from_batches([no_rows(schema)])
 
 
-def _tokens(queue_id: bytes, runs: Sequence[Run], part: Slice) -> npt.NDArray[Any]:
+def _tokens(here: bytes, runs: Sequence[Run], part: Slice) -> npt.NDArray[Any]:
     tokens: npt.NDArray[Any] = np.zeros(part.rows, _TOKEN)
-    tokens["queue"] = np.frombuffer(queue_id, "<u8")
+    tokens["queue"] = np.frombuffer(here, "<u8")
     tokens["topic"] = np.frombuffer(runs[0].topic_id, "<u8")
     tokens["offset"] = part.offsets()
     tokens["partition"] = runs[0].partition
@@ -168,22 +169,24 @@ def _tokens(queue_id: bytes, runs: Sequence[Run], part: Slice) -> npt.NDArray[An
 
 
 def answered_by(data: pa.Table | pa.RecordBatch) -> tuple[bytes, list[Run]]:
-    """Return the id of the queue whose records a table has, and the runs that an answer names."""
+    """Return the `id_in_store` of a table's queue, and the runs that an answer names."""
     tokens = _tokens_of(data)
-    queue_id = tokens["queue"][:1].tobytes()
-    return queue_id, _runs_of_tokens(queue_id, tokens)
+    here = tokens["queue"][:1].tobytes()
+    return here, _runs_of_tokens(here, tokens)
 
 
-def runs_of_table(queue_id: bytes, data: pa.Table | pa.RecordBatch) -> list[Run]:
+def runs_of_table(here: bytes, data: pa.Table | pa.RecordBatch) -> list[Run]:
     """Return the runs of a table's rows for an answer; InvalidRequestError for another queue's."""
-    return _runs_of_tokens(queue_id, _tokens_of(data))
+    return _runs_of_tokens(here, _tokens_of(data))
 
 
-def _runs_of_tokens(queue_id: bytes, tokens: npt.NDArray[Any]) -> list[Run]:
+def _runs_of_tokens(here: bytes, tokens: npt.NDArray[Any]) -> list[Run]:
     if not len(tokens):
         return []
-    if (tokens["queue"] != np.frombuffer(queue_id, "<u8")).any():
-        raise InvalidRequestError("the table has deliveries of another queue", field="_delivery")
+    if (tokens["queue"] != np.frombuffer(here, "<u8")).any():
+        raise InvalidRequestError(
+            "the table has deliveries of another queue or store", field="_delivery"
+        )
     check_own(int(tokens["generation"].min()))
     breaks = _breaks(tokens)
     if len(breaks) > len(tokens) // 8:

@@ -35,7 +35,7 @@ from kmq_storage.format.queue_entries import ACK, Run
 from kmq_storage.groups.administration import Offsets, offset_entries
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.names import check_name
-from kmq_storage.queues.deliveries import answer, merged
+from kmq_storage.queues.deliveries import answer, id_in_store, merged
 
 if TYPE_CHECKING:
     from kmq_spark.client.sending.producer import Producer
@@ -78,9 +78,9 @@ class _Answers:
 
     def add_table(self, table: pa.Table | pa.RecordBatch) -> None:
         """Acknowledge rows of a table from `receive_arrow` with the commit."""
-        queue_id, runs = answered_by(table)
+        here, runs = answered_by(table)
         if runs:
-            self._rows.setdefault(queue_id, []).extend(runs)
+            self._rows.setdefault(id_in_store(self._log, here), []).extend(runs)
 
     def entries(self) -> list[Entry]:
         """An entry per queue; NotFoundError for one that this store doesn't have."""
@@ -89,9 +89,10 @@ class _Answers:
             return found  # refreshing a store in a bucket costs a request
         state = self._log.refresh()
         for queue, held in self._held.items():
-            entry = queue._ack_entry(held.values())
-            if state.queues.by_id(entry.queue_id) is None:
-                raise _unknown(f"a queue {next(iter(held.values())).queue}")
+            entry, first = queue._ack_entry(held.values()), next(iter(held.values()))
+            is_here = first.hold.id_in_store == id_in_store(self._log, entry.queue_id)
+            if not is_here or state.queues.by_id(entry.queue_id) is None:
+                raise _unknown(f"a queue {first.queue}")
             found.append(entry)
         for queue_id, runs in self._rows.items():
             live = state.queues.by_id(queue_id)

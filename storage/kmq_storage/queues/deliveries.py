@@ -41,6 +41,15 @@ def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
     return queue
 
 
+def id_in_store(log: CommitLog, queue_id: bytes) -> bytes:
+    """Mix a queue's id with its store's, as a clone of the store has queues with the same ids.
+
+    Mixed once more, it is the queue's id again.
+    """
+    mixed = int.from_bytes(queue_id, "big") ^ log.identity.store_id.int
+    return mixed.to_bytes(16, "big")
+
+
 def try_acquire(
     log: CommitLog,
     queue: Queue,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -53,7 +55,7 @@ def test_a_trace_takes_no_record_for_a_letter_that_was_moved_back(store: kmq.Sto
     assert "moved_back_from" not in first.facts
 
 
-def _acknowledge_in_a_transaction(store: kmq.Store, held: list[kmq.Delivery]) -> None:
+def _acknowledge_in_a_transaction(store: kmq.Store, held: Any) -> None:
     with store.producer() as producer, producer.transaction() as tx:
         tx.ack(held)
 
@@ -86,3 +88,40 @@ def test_an_answer_to_a_delivery_of_another_store_says_so(
             answer(store, held)
         assert text in str(raised.value) + str(raised.value.__cause__)
         held[0].ack()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda store, held, _: store.queue("q").ack(held),
+        lambda store, held, _: store.queue("q").nack(held[0]),
+        lambda store, held, _: store.queue("q").reject(held[0]),
+        lambda store, held, _: store.queue("q").extend(held[0], 60.0),
+        lambda store, held, _: _acknowledge_in_a_transaction(store, held),
+        lambda store, _, table: store.queue("q").ack(table),
+        lambda store, _, table: _acknowledge_in_a_transaction(store, table),
+    ],
+    ids=["ack", "nack", "reject", "extend", "transaction", "table", "table in a transaction"],
+)
+def test_an_answer_to_a_delivery_of_a_store_changes_nothing_in_its_clone(
+    tmp_path: Path, answer: Callable[[kmq.Store, list[kmq.Delivery], pa.Table], None]
+):
+    with kmq.open(tmp_path / "source", maintenance=False) as source:
+        queue = _queues_with_one(source, {})
+        kmq.clone(tmp_path / "source", tmp_path / "clone")
+        with source.producer() as producer:
+            producer.send_to_queue("q", b"w").result()
+        held, table = queue.receive(), queue.receive_arrow()
+        assert (len(held), len(table)) == (1, 1)
+        with kmq.open(tmp_path / "clone", maintenance=False) as clone:
+            with clone.producer() as producer:
+                producer.send_to_queue("q", b"another record of this number").result()
+            others = clone.queue("q").receive(2)
+            with pytest.raises(kmq.KmqError, match=r"another .*store|doesn't exist in") as raised:
+                answer(clone, held, table)
+            assert "another" in f"{raised.value} {raised.value.__cause__}"
+            assert clone.queue("q").stats().locked == 2
+            clone.queue("q").ack(others)
+        queue.ack(table)
+        held[0].ack()
+        assert queue.stats().locked == 0
