@@ -33,20 +33,22 @@ def _produce(arguments: Namespace, output: Output) -> None:
             # An error is raised before much more is read.
             while pending and (len(pending) > _PENDING_MAX or pending[0].done()):
                 sent += 1
-                _check(pending.popleft(), sent)
-        for future in pending:
+                _check_first(pending, sent)
+        while pending:
             sent += 1
-            _check(future, sent)
+            _check_first(pending, sent)
     fact = {"topic": arguments.topic, "records": sent}
     output.fact(fact, f"sent {sent} record(s) to {arguments.topic}")
 
 
-def _check(future: Future[kmq_spark.RecordMetadata], number: int) -> None:
+def _check_first(pending: deque[Future[kmq_spark.RecordMetadata]], number: int) -> None:
     """Raise the error of a value that was not stored, with its number; those before are stored."""
     try:
-        future.result()
+        pending.popleft().result()
     except kmq_spark.KmqError as error:
-        raise type(error)(f"value {number}: {error}", **error.context) from error
+        stored = sum(each.exception() is None for each in pending)
+        behind = f"; {stored} value(s) behind it are stored" if stored else ""
+        raise type(error)(f"value {number}: {error}{behind}", **error.context) from error
 
 
 def _values(arguments: Namespace) -> Iterator[bytes]:

@@ -54,6 +54,7 @@ def test_a_value_that_can_not_be_stored_is_told_by_its_number(
     assert main(words) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("kmq produce: value 2: record of 5 bytes is too large")
+    assert line.endswith("; 1 value(s) behind it are stored")
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", "2>&-"])
