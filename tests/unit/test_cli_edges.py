@@ -206,9 +206,10 @@ def test_a_delivery_whose_answers_were_noted_is_printed_with_its_queue_and_its_r
     commits = map(json.loads, capsys.readouterr().out.splitlines())
     entries = [entry for commit in commits for entry in commit["entries"]]
     noted = [entry for entry in entries if entry["kind"] == "sealed_slip_acquire"]
+    told = [entry for entry in entries if entry["kind"] == "slip_answer"]
     assert noted
+    assert told
     for entry in noted:
         assert set(entry) >= {"client", "slip_id", "round", "boot"}
         assert {run[0] for run in entry["runs"]} == {entry["queue_id"]}
-    told = [entry for entry in entries if entry["kind"] == "slip_answer"]
     assert all(entry["runs"] for entry in told)
