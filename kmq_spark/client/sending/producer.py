@@ -47,14 +47,14 @@ from kmq_storage.objects.fork import reopen_in_child
 class ProducerSettings:
     """The options of a producer; times in seconds, sizes in bytes."""
 
-    name: str | None = None
+    name: str | None
     #: Whether a forked child is refused, and does not go on under another name.
-    transactional: bool = False
-    linger: float = 0.005
-    batch_bytes: int = 1_048_576
-    max_pending_bytes: int = 67_108_864
-    partitioner: str | Partitioner = "murmur2"
-    durable: bool = True
+    transactional: bool
+    linger: float
+    batch_bytes: int
+    max_pending_bytes: int
+    partitioner: str | Partitioner
+    durable: bool
 
 
 def identity(name: str | None, transactional_id: str | None) -> str | None:
