@@ -31,8 +31,9 @@ else:
         """Spark 4.0 asks any writer, a stream's too, only whether it takes Arrow."""
 
 
-def check_streaming_read(version: str = pyspark.__version__) -> None:
+def check_streaming_read() -> None:
     """IllegalStateError on a Spark whose streaming reads could lose records."""
+    version = pyspark.__version__
     found = re.match(r"(\d+)\.(\d+)", version)
     if found and (int(found[1]), int(found[2])) < _STREAMS_SINCE:
         raise IllegalStateError(
