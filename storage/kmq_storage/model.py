@@ -109,7 +109,7 @@ class MemberInfo:
     assignment: Mapping[str, list[int]]
     joined: datetime
     #: The generation of the group in which the member joined; its commits name this generation.
-    epoch: int = 0
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)

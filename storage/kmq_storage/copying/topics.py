@@ -45,7 +45,7 @@ class CopyReport:
     #: Ranges of offsets without records, which the source had lost or trimmed before the copy.
     gaps: int
     #: Queues whose state was brought up to that of the source.
-    queues: int = 0
+    queues: int
 
 
 def copy_topics(

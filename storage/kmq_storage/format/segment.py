@@ -182,8 +182,8 @@ class SegmentFooter:
     chunks: tuple[Chunk, ...]
     #: For a run: the places of the list of its directory's blocks, and of the list of queues that
     #: begin anew, if there are any.
-    directory: MessagePlace | None = None
-    beginnings: MessagePlace | None = None
+    directory: MessagePlace | None
+    beginnings: MessagePlace | None
 
     @property
     def end(self) -> int:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
@@ -38,10 +38,10 @@ class Proof:
     """The result of the races."""
 
     #: Why several writers can't share the bucket; empty when they can.
-    reason: str = ""
+    reason: str
     #: Whether the bucket supports conditional uploads at all.
-    conditional: bool = True
-    races: tuple[Race, ...] = field(default=RACES)
+    conditional: bool
+    races: tuple[Race, ...]
 
 
 def probe(bucket: Bucket, environment: Environment, races: Sequence[Race]) -> Proof:

@@ -47,11 +47,11 @@ class Wish:
     now: int
     #: Records with this many deliveries are not delivered again.
     deliveries_max: int
-    priority: int = PRIORITY
+    priority: int
     #: Whether only records are delivered that were looked at.
-    looked: bool = False
+    looked: bool
     #: Keys whose records must wait, for `order="key"`.
-    busy: Busy | None = None
+    busy: Busy | None
 
 
 class Source:
