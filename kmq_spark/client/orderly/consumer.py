@@ -93,7 +93,8 @@ class OrderlyConsumer(Resource):
     def close(self) -> None:
         """Wait until the listener has answered, commit what it finished, and leave the group.
 
-        May be called from any thread. Called by the listener itself, it doesn't wait.
+        May be called from any thread. Called by the listener itself, it doesn't wait; no more
+        records of this partition come then.
         """
         reading = self._stop()
         if reading is None or reading.is_listener():

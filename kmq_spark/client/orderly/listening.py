@@ -28,6 +28,7 @@ from kmq_spark.client.records.record import Record
 from kmq_spark.errors import KmqError
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -63,12 +64,19 @@ class Listening:
     """Calls the listener, with one batch of a queue at a time."""
 
     def __init__(
-        self, log: CommitLog, reader: Reader, listener: Listener, settings: OrderlySettings
+        self,
+        log: CommitLog,
+        reader: Reader,
+        listener: Listener,
+        settings: OrderlySettings,
+        closing: Flag,
     ) -> None:
         self._log = log
         self._reader = reader
         self._listener = listener
         self._settings = settings
+        #: Set once nothing more may be handed out.
+        self._closing = closing
         self._monotonic = log.environment.monotonic
         #: Held while offsets are committed: else one could go back.
         self.committing = threading.Lock()
@@ -89,6 +97,8 @@ class Listening:
         began = self._monotonic()
         pause: float | None = None
         while pause is None and self._monotonic() - began <= _TURN_SECONDS:
+            if self._closing.is_set():
+                return
             if not self._is_owned(queue):
                 pause = _LOOK_AGAIN  # unless the reader drops it
                 break

@@ -49,7 +49,7 @@ class Reading:
         self._log = log
         self._closing = closing
         self._reader = Reader(log, ConsumerSettings(group=group))
-        self._listening = Listening(log, self._reader, listener, settings)
+        self._listening = Listening(log, self._reader, listener, settings, closing)
         self.is_listener = self._listening.is_inside
         self.wake = self._reader.call
         self.queues: dict[Place, PartitionQueue] = {}

@@ -183,17 +183,21 @@ def test_close_waits_for_the_listener_and_commits_what_it_answered(shop: Shop):
     assert shop.committed() == {0: 1, 1: 1}
 
 
-def test_a_listener_may_close_its_consumer(shop: Shop):
+def test_a_listener_may_close_its_consumer_and_gets_nothing_more_of_that_partition(shop: Shop):
+    closed: list[int] = []
+
     def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
         if records[0].offset == 3:
             consumer.close()
+            closed.append(context.partition)
         return SUCCESS
 
     listener = Listener(answer)
     consumer = shop.orderly(listener)
     consumer.start()
     consumer.join(30)
-    assert max(listener.offsets(0) + listener.offsets(1)) >= 3
+    assert closed
+    assert all(listener.offsets(number) == [0, 1, 2, 3] for number in closed)
     assert shop.committed() == {n: len(seen) for n in (0, 1) if (seen := listener.offsets(n))}
 
 
