@@ -241,6 +241,7 @@ class IndexModel(RuleBasedStateMachine):
         assert index.weight(start, end, _is_sealed) == sum(
             row.weight for row in found if _is_sealed(row)
         )
+        assert index.size_from(start, end) == sum(row.held_from(start)[1] for row in found)
 
     @precondition(lambda self: hasattr(self, "state"))
     @rule(key=places, share=st.tuples(st.floats(0, 1), st.floats(0, 1)), time=st.integers(0, 1_000))

@@ -1,7 +1,7 @@
 """A member with very many partitions, and many members.
 
-Finds: partitions that are looked for one by one among all the others, and members that each go
-through what the others own.
+Finds: partitions that are looked for one by one among all the others, members that each go through
+what the others own, and groups that each go through the log.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.consuming import consumer, subscription
 from kmq_spark.client.consuming.subscription import TopicPartition, by_topic
+from kmq_storage.log.index.row_table import RowTable
 
 _PARTITIONS = 200
 
@@ -83,3 +84,21 @@ def test_committed_offsets_are_found_without_a_search(
     with wide.consumer("g", topics=["t"]) as member:
         member.commit({"t": {3: 0, 150: 0}})
         assert member.committed() == {"t": {3: 0, 150: 0}}
+
+
+def test_the_lag_in_bytes_looks_at_no_row_of_the_log_alone(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    """There may be as many groups as rows."""
+    store.create_topic("t")
+    with store.producer() as producer:
+        for _ in range(20):
+            producer.send_batch("t", [b"12345"] * 4).result()
+    for number in range(5):
+        store.set_group_offsets(f"g{number}", {"t": {0: number}})
+    unpacked: list[int] = []
+    row = RowTable.row
+    monkeypatch.setattr(RowTable, "row", lambda table, i: unpacked.append(i) or row(table, i))
+    lags = [each.lag_bytes["t"][0] for each in store.groups()]
+    assert lags == [5 * (80 - number) for number in range(5)]
+    assert len(unpacked) <= 5  # the timestamps of those that are read next

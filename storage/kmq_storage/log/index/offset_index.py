@@ -271,25 +271,29 @@ class OffsetIndex:
 
     def blocks(self, start: int, end: int) -> Iterator[Block]:
         """The rows that cover offsets in [start, end), in order, as columns of many at a time."""
+        return map(block_of, self._tables(start, end))
+
+    def _tables(self, start: int, end: int) -> Iterator[tuple[Rows, int, int]]:
+        """The rows that cover offsets in [start, end), in order, as index ranges of tables."""
         recent, position = self.recent, start
         index = recent.first_behind(start)
         while index < len(recent) and recent.bases[index] < end:
-            yield from map(block_of, self._spans(position, recent.bases[index]))
+            yield from self._spans(position, recent.bases[index])
             behind = recent.end_of_run(index, min(index + _ROWS_IN_BLOCK, len(recent)), end)
-            yield recent.block(index, behind)
+            yield recent.columns(index, behind), 0, behind - index
             position, index = recent.ends[behind - 1], behind
-        yield from map(block_of, self._spans(position, end))
+        yield from self._spans(position, end)
 
     def size_from(self, offset: int, end: int) -> int:
         """Bytes of records in [offset, end); a row that begins before counts in proportion."""
         total = 0
-        for part in self._parts(offset, end):
-            if isinstance(part, Row):
-                total += part.held_from(offset)[1]
-            else:
-                page, low, high = part  # only its first row can be cut
-                rest = page.column("size")[low + 1 : high]
-                total += page.row(low).held_from(offset)[1] + int(rest.sum())
+        for table, low, high in self._tables(offset, end):
+            size, base, row_end = (
+                int(column[low]) for column in (table.column("size"), table.bases, table.ends)
+            )  # only its first row can be cut
+            left = row_end - max(base, offset)
+            rest = table.column("size")[low + 1 : high]
+            total += size * left // (row_end - base) + int(rest.sum())
         return total
 
     def newer_spans(self) -> tuple[tuple[int, int], ...]:
@@ -321,7 +325,7 @@ def _apart(run: list[Row], borders: Sequence[int]) -> Iterator[list[Row]]:
         yield list(rows)
 
 
-def block_of(part: tuple[Page, int, int]) -> Block:
-    """Some rows of a page as columns of numbers."""
-    page, span = part[0], slice(*part[1:])
-    return page.bases[span], page.ends[span], page.weight[span], page.bytes[span]
+def block_of(part: tuple[Rows, int, int]) -> Block:
+    """Some rows of a table as columns of numbers."""
+    rows, span = part[0], slice(*part[1:])
+    return rows.bases[span], rows.ends[span], rows.weight[span], rows.bytes[span]

@@ -82,9 +82,9 @@ class RowTable:
                 return index
         return limit
 
-    def block(self, first: int, behind: int) -> Block:
+    def columns(self, first: int, behind: int) -> PackedRows:
         """A copy of some rows as columns, since the table may grow meanwhile."""
-        return block_of_packed(self.packed[first * ROW_BYTES : behind * ROW_BYTES])
+        return PackedRows(self.packed[first * ROW_BYTES : behind * ROW_BYTES])
 
     def spliced(self, start: int, end: int, row: Row | None) -> RowTable:
         """A new table, with `row` (or none) in place of rows with a base offset in [start, end)."""
