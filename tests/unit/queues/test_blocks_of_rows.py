@@ -71,6 +71,25 @@ def test_records_are_not_gone_through_for_a_priority_that_none_of_them_has(store
     assert queue.receive()[0].value == b"first"
 
 
+def test_records_are_not_gone_through_for_a_priority_of_which_receivers_hold_all(store: kmq.Store):
+    """Nor for one whose records are all for later."""
+    store.create_queue("q")
+    queue = store.queue("q", prefetch=1)
+    with store.producer() as producer:
+        for n in range(320):
+            delay = 3600 if n % 2 else None
+            producer.send_to_queue("q", b"%d" % n, priority=9 if n % 4 else 1, delay=delay)
+    held = queue.receive(80)
+    assert {each.value for each in held} == {b"%d" % n for n in range(2, 320, 4)}
+    with patch.object(Block, "due", autospec=True, side_effect=Block.due) as gone_through:
+        for n in range(10):
+            (found,) = queue.receive()
+            assert found.value == b"%d" % (4 * n)
+    assert gone_through.call_count < 100
+    held[70].nack(0)
+    assert queue.receive()[0].value == held[70].value
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_that_are_put_between_others_one_by_one_make_no_blocks_of_one_row(seed: int):
     offsets = np.arange(0, 800, 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from datetime import UTC, datetime, timedelta
+from itertools import product
 
 import numpy as np
 import pytest
@@ -58,6 +59,7 @@ def test_what_is_remembered_of_blocks_is_what_is_found_anew(
             case 0 if end < 200:
                 new = new_rows(np.arange(end, end + 3))
                 new["expires"] = chance.choice((NEVER, chance.randrange(200)))
+                new["priority"] = chance.randrange(10)
                 rows.put(new)
                 end += 3
             case 1:
@@ -73,6 +75,9 @@ def test_what_is_remembered_of_blocks_is_what_is_found_anew(
         busy = [key for keys in rows.busy(now, _MOST) for key in keys.tolist()]
         assert sorted(busy) == _found_anew(rows, now)
         _check_waiting(rows, now, chance)
+        for block, priority in product(rows._blocks, range(10)):
+            is_due = priority in block.due(now)["priority"].tolist()
+            assert block.has_due(priority, now) == is_due
         over = rows.all()["offset"][are_over(rows.all(), now)]
         assert rows.expired(now).tolist() == over.tolist()
 

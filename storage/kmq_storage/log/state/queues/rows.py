@@ -86,8 +86,9 @@ class Block:
         self._busy: tuple[int, int, int, Array] = (-1, 0, 0, rows["key"])
         #: A cached result of `tries`, behind the `changes` that it holds for.
         self._tries = (-1, 0)
-        #: A cached set of bits for `has`, behind the `changes` that it holds for.
-        self._priorities = (-1, 0)
+        #: A cached set of bits for `has_due`, behind the `changes`, and the times from and until
+        #: which it holds.
+        self._priorities = (-1, 0, 0, 0)
         #: The keys of all its due records, behind the `changes` and the time until which that
         #: holds; only known when a receiver found that they all were busy.
         self._waiting: tuple[int, int, Array] = (-1, 0, rows["key"])
@@ -158,14 +159,14 @@ class Block:
             self._tries = changes, most
         return most
 
-    def has(self, priority: int) -> bool:
-        """Whether an unfinished record has this priority."""
-        changes, bits = self._priorities
-        if changes != self.changes:
+    def has_due(self, priority: int, now: int) -> bool:
+        """Whether a record that can be delivered now has this priority."""
+        changes, since, until, bits = self._priorities
+        if changes != self.changes or not since <= now < until:
             changes, rows = self.changes, self.rows
-            found = np.bincount(rows["priority"][rows["state"] != GONE])
+            found = np.bincount(rows["priority"][rows["at"] <= now])
             bits = sum(1 << each for each in np.flatnonzero(found).tolist())
-            self._priorities = changes, bits
+            self._priorities = changes, now, next_of(rows["at"], now), bits
         return bool(bits >> priority & 1)
 
     def due(self, now: int) -> Array:

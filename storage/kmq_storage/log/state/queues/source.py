@@ -132,7 +132,7 @@ class Source:
 
     def _has_nothing(self, block: Block, wish: Wish) -> bool:
         """Whether it is known that a block has no record for a receiver, without going through."""
-        if self.rows.priorities and not block.has(wish.priority):
+        if self.rows.priorities and not block.has_due(wish.priority, wish.now):
             return True
         return wish.busy is not None and block.waits(wish.now, wish.busy)
 
