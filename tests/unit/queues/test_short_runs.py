@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from operator import attrgetter, itemgetter
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client.queues import reading
+from kmq_spark.client.queues.reading import parts_of
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.queues.source import Source
@@ -63,6 +66,28 @@ def test_short_runs_near_each_other_are_read_at_once(
     assert sorted(rows) == [(p, n, b"%d" % n * size) for p in range(2) for n in range(1, 60, 2)]
     queue.ack(got)
     assert queue.stats().acked == 120
+
+
+def test_records_of_one_priority_among_ten_are_read_at_once(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    chance = random.Random(7)
+    store.create_queue("q")
+    with store.producer(linger=5.0) as producer:
+        priorities = [chance.randrange(10) for _ in range(1_000)]
+        for number, priority in enumerate(priorities):
+            producer.send_to_queue("q", b"%d" % number, priority=priority)
+    firsts = [number for number, priority in enumerate(priorities) if priority == 9]
+    looked = []
+
+    def counted(log: Any, reader: Any, run: Run) -> Any:
+        looked.append(run)
+        return parts_of(log, reader, run)
+
+    monkeypatch.setattr(reading, "parts_of", counted)
+    got = store.queue("q", prefetch=1).receive(len(firsts))
+    assert [each.value for each in got] == [b"%d" % number for number in firsts]
+    assert len(looked) <= len(firsts) // 5
 
 
 def test_short_runs_of_different_deliveries_are_acknowledged_from_one_table(
