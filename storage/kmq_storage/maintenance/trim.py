@@ -5,10 +5,12 @@ A commit raises the start. Collection deletes the files later, when nothing refe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from kmq_storage.cutting import cut
 from kmq_storage.errors import ConflictError, NotFoundError
 from kmq_storage.format.layout_entries import TrimEntry
 from kmq_storage.format.manifest import Key
@@ -25,6 +27,10 @@ from kmq_storage.maintenance.candidates import oldest_rows
 from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.queue_starts import allow_trims, begin_queues_at, is_worth_it, last_row
 from kmq_storage.maintenance.reports import TrimReport, all_trimmed
+from kmq_storage.maintenance.seal import most_together
+
+#: A new start that was committed, and the rows and bytes that it dropped.
+_Trimmed: TypeAlias = "tuple[NewStart, tuple[int, int]]"
 
 #: How often a trim by hand plans again when maintenance changed the partitions meanwhile.
 _LOOKS = 20
@@ -180,19 +186,39 @@ def retain(log: CommitLog, state: StoreState, *, apart: Apart) -> TrimReport:
 def trim(
     log: CommitLog, plan: Iterable[NewStart], lsn: int, *, apart: Apart = nullcontext
 ) -> TrimReport:
-    """Commit new starts that were planned on the state at LSN `lsn` or a later one."""
+    """Commit new starts that were planned on the state at LSN `lsn` or a later one.
+
+    Those of many partitions are one commit, but each keyed one is its own, as it takes a run.
+    """
     check_writable(log.files)
     starts: dict[str, dict[int, int]] = {}
     rows = size = 0
-    for each in plan:
-        entry = TrimEntry(each.topic.id, each.partition, each.start, each.rows, each.size, lsn)
+    most = most_together(log)
+    for group in cut(plan, lambda each: most if each.topic.settings.keyed else 1, most):
+        for each, gone in _trimmed(log, group, lsn, apart):
+            starts.setdefault(each.topic.name, {})[each.partition] = each.first
+            rows, size = rows + gone[0], size + gone[1]
+    return TrimReport(starts, rows, size)
+
+
+def _trimmed(log: CommitLog, group: Sequence[NewStart], lsn: int, apart: Apart) -> list[_Trimmed]:
+    """Commit new starts together, or, if one can't be committed, one by one."""
+    entries = [
+        TrimEntry(each.topic.id, each.partition, each.start, each.rows, each.size, lsn)
+        for each in group
+    ]
+    if len(group) > 1:
+        with suppress(ConflictError, NotFoundError):
+            log.commit([Unit((entry,)) for entry in entries])
+            return [(each, (each.rows, each.size)) for each in group]
+    done: list[_Trimmed] = []
+    for each, entry in zip(group, entries, strict=True):
         with apart(), suppress(ConflictError, NotFoundError):
             # the partition was changed or deleted meanwhile: the next round plans it again
             gone = _committed(log, each.topic, entry)
             if gone is not None:
-                starts.setdefault(each.topic.name, {})[each.partition] = each.first
-                rows, size = rows + gone[0], size + gone[1]
-    return TrimReport(starts, rows, size)
+                done.append((each, gone))
+    return done
 
 
 def _committed(log: CommitLog, topic: Topic, entry: TrimEntry) -> tuple[int, int] | None:

@@ -177,3 +177,19 @@ def test_a_trim_by_hand_is_done_though_the_partition_is_sealed_meanwhile(
 
 def test_a_topic_that_is_deleted_meanwhile_is_nothing_to_tidy(store: Store):
     assert tidy(store.log, ("gone", 0), manner=PLAIN) == (SealReport(), CompactReport())
+
+
+def test_trims_of_many_partitions_are_one_commit_and_a_refused_one_keeps_none_of_the_others(
+    store: Store,
+):
+    store.create_topic("t", partitions=5, retention=10.0)
+    for number in range(5):
+        send_rows(store.log, "t", [Sent(None, b"v")] * 4, partition=number)
+    state = store.log.refresh()
+    plan = plan_retention(state, _now(store) + 11 * SECOND)
+    before = state.lsn
+    assert trim(store.log, plan[:3], state.lsn).starts == {"t": {0: 4, 1: 4, 2: 4}}
+    assert store.log.refresh().lsn == before + 1
+    report = trim(store.log, plan, before)
+    assert (report.starts, report.rows) == ({"t": {3: 4, 4: 4}}, 8)
+    assert store.offsets("t") == dict.fromkeys(range(5), (4, 4))
