@@ -87,8 +87,13 @@ class Links:
             try:
                 self._target.link(file, self._source.files, file)
             except FileNotFoundError as error:
-                message = f"{file} of store {self._source.files.url} is missing"
-                raise CorruptionError(message, file=file, missing=True) from error
+                raise CorruptionError(
+                    f"{file} of store {self._source.files.url} is missing, and a clone would share "
+                    "it: put it back from a copy, or give its records up by "
+                    "`kmq repair --drop-damaged`, and clone once more",
+                    file=file,
+                    missing=True,
+                ) from error
         for folder in folders:
             self._target.sync_names(folder)
 

@@ -89,7 +89,7 @@ class BucketFiles:
             environment=self._environment,
             races=self.races,
         )
-        files.conditional = self.conditional
+        files.conditional, files.uploads = self.conditional, self.uploads
         return files
 
     def named(self, path: str) -> str:
