@@ -141,7 +141,8 @@ class StoreStats:
     #: Files that the newest state doesn't refer to; `collect` deletes them in time.
     garbage_files: int
     garbage_bytes: int
-    #: The bytes of all written record batches and segments, divided by those that producers wrote.
+    #: The bytes of all written record batches and segments, divided by those that producers, and
+    #: copies into the store, wrote.
     write_amplification: float
     #: Damage that stops all maintenance, and what to do; empty if there is none.
     damage: str = ""

@@ -68,6 +68,18 @@ def test_write_amplification_counts_each_time_that_a_record_was_written(tmp_path
         assert store.stats().write_amplification == pytest.approx(2.0, abs=0.02)
 
 
+def test_records_that_were_copied_into_a_store_were_written_once(tmp_path: Path):
+    with kmq.open(tmp_path / "s", maintenance=False) as store, store.producer() as producer:
+        store.create_topic("t")
+        producer.send_batch("t", [VALUE] * 5000).result()
+    assert main(["copy", str(tmp_path / "s"), str(tmp_path / "c")]) == 0
+    with kmq.open(tmp_path / "c", maintenance=False) as copied:
+        assert copied.stats().write_amplification == 1.0
+        with copied.producer() as producer:
+            producer.send("t", VALUE).result()
+        assert copied.stats().write_amplification == 1.0
+
+
 def test_the_command_tells_the_same(store: kmq.Store, capsys: pytest.CaptureFixture[str]):
     assert main(["--store", store.url, "--json", "stats"]) == 0
     told, stats = json.loads(capsys.readouterr().out), store.stats()

@@ -252,10 +252,12 @@ class StoreState:
         return part
 
     def _apply_segment(self, entry: SegmentEntry, lsn: int, time: int) -> None:
-        # An entry that only marks an unchanged segment as compacted writes nothing.
-        if not (entry.columns & COMPACTED and entry.rows == entry.old_rows):
-            self.rewritten += entry.length
         part = self._laid_out(entry, lsn)
+        if part is not None and entry.end_offset > part.end:  # copied: they were in no commit
+            self.appended += entry.length
+        # An entry that only marks an unchanged segment as compacted writes nothing.
+        elif not (entry.columns & COMPACTED and entry.rows == entry.old_rows):
+            self.rewritten += entry.length
         if part is None:
             return
         part.tombstones = entry.waiting(part.tombstones)
