@@ -245,3 +245,11 @@ def test_no_clone_deletes_the_objects_of_others(bucket: DyingBucket):
     with pytest.raises(kmq.InvalidRequestError, match=r"other files are .log/app\.log"):
         clone_to(bucket, "theirs")
     assert target.objects == {"log/app.log": b"theirs"}
+
+
+def test_a_clone_that_nobody_opened_yet_has_nothing_to_note(tmp_path: Path):
+    with kmq.open(tmp_path / "source", maintenance=False) as source:
+        source.create_topic("t")
+    kmq.clone(tmp_path / "source", tmp_path / "clone")
+    with kmq.open(tmp_path / "clone", read_only=True) as clone:
+        assert clone.verify(deep=True).notes == []

@@ -14,13 +14,15 @@ from kmq_storage.log.files.hint import open_hint
 from kmq_storage.log.files.journal import Journal
 from kmq_storage.log.open import bucket_files
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.paths import HINT
 
 
 def check_log(log: CommitLog, state: StoreState, *, deep: bool) -> Iterator[Finding]:
     """The damage of the commits up to the LSN of a state."""
     if isinstance(log, LocalLog):
         hint = open_hint(log.files, log.identity.seed, log.environment)
-        yield from check_hint(hint)
+        if log.files.exists(HINT):  # a clone has none before its first writer
+            yield from check_hint(hint)
         journal = Journal(log.files, log.identity, hint)
         yield from LogFilesCheck(journal, state, deep=deep).findings()
         return
