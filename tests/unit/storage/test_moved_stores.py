@@ -89,6 +89,27 @@ def test_who_has_a_store_open_that_was_restored_in_place_changes_nothing_there(
         assert store.verify(deep=True).ok
 
 
+@pytest.mark.parametrize("wait", ["consume", "receive", "look"])
+@pytest.mark.parametrize("left", ["moved", "removed", "replaced"])
+def test_who_waits_for_records_is_told_of_a_moved_store(
+    opened: kmq.Store, tmp_path: Path, wait: str, left: str
+):
+    opened.create_queue("q")
+    store = kmq.open(tmp_path / "here", read_only=wait == "look", maintenance=False)
+    with opened, store, store.consumer(topics=["t"]) as consumer:
+        assert consumer.consume()
+        (tmp_path / "here").rename(tmp_path / "there")
+        if left == "removed":
+            shutil.rmtree(tmp_path / "there")
+        elif left == "replaced":
+            (tmp_path / "backup").rename(tmp_path / "here")
+        with pytest.raises(kmq.UnavailableError, match="moved, removed or replaced"):
+            if wait == "receive":
+                store.queue("q").receive(timeout=30.0)
+            else:
+                consumer.consume(timeout=30.0)
+
+
 @pytest.mark.parametrize("work", ["seal", "trim", "maintain"])
 def test_who_waits_for_no_disk_is_told_of_a_moved_store_too(
     opened: kmq.Store, tmp_path: Path, work: str

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from kmq_storage import limits
+from kmq_storage import limits, paths
 from kmq_storage.environment import Environment
 from kmq_storage.errors import ClosedError
 from kmq_storage.format.identity import Identity
@@ -217,11 +217,17 @@ class LocalLog:
             else:
                 self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
                 if self._hint.written == written:
+                    self._check_there()
                     self.refresh()
                     with self._reading:
                         self._reader.rehearse()
                     rehearse()
         raise ClosedError("the store is closed")
+
+    def _check_there(self) -> None:
+        """UnavailableError when the folder was moved or replaced: nobody writes to its log now."""
+        with translated(self.files.url):
+            self.files.list(paths.LOCK_FOLDER)
 
     def _shows_beyond(self, lsn: int) -> bool:
         """Whether commits written after this LSN are visible, or become so by a refresh.
