@@ -77,7 +77,7 @@ class StoreState:
         #: A reader looks for a newer checkpoint from this LSN or this monotonic time on.
         self.rebase_at = limits.REBASE_COMMITS
         self.rebase_time = 0.0
-        #: Bytes of record batches that producers wrote, and of segments that maintenance wrote.
+        #: Bytes of records as they were first written, and of segments that maintenance wrote.
         self.appended = self.rewritten = 0
         #: Commits can no longer name files that were begun before this LSN.
         self.condemned = 0
@@ -270,8 +270,7 @@ class StoreState:
                 part.start = part.end = entry.base_offset
             self._pass_over(entry, part)
             part.end = entry.end_offset
-            topic = self._by_id[entry.topic_id]
-            if entry.tombstones and topic.settings.schemas:
+            if entry.tombstones and (topic := self._by_id[entry.topic_id]).settings.schemas:
                 topic.columns |= TOMBSTONES
         if part.index is not None:
             part.index.replace(row_of_segment(entry))
