@@ -10,10 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kmq_spark.datasource.executor.reading import read_partition
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
-from kmq_spark.datasource.planning.coverage import bounds_of_batch, check_whole, cover
+from kmq_spark.datasource.planning.coverage import check_whole, cover
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import history_of
 from kmq_spark.datasource.planning.plan import plan
+from kmq_spark.datasource.planning.start_and_end import bounds_of_batch
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.planning.view import View
 from kmq_storage.environment import SYSTEM

@@ -18,9 +18,10 @@ from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.bounds import EARLIEST, Bound
 from kmq_spark.datasource.options.source_options import SourceOptions, parse_source_options
-from kmq_spark.datasource.planning.coverage import cover, first_of_stream, known_to_group
+from kmq_spark.datasource.planning.coverage import cover
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import history_of
+from kmq_spark.datasource.planning.start_and_end import first_of_stream, known_to_group
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.register import activate, checked_session
 from kmq_spark.datasource.store_url import as_options, is_storage_option

@@ -33,10 +33,10 @@ from kmq_spark.datasource.groups.progress import latest_of_progress
 from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
-from kmq_spark.datasource.planning.coverage import known_to_group
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import History, history_of
 from kmq_spark.datasource.planning.plan import held, plan
+from kmq_spark.datasource.planning.start_and_end import known_to_group
 from kmq_spark.datasource.planning.tasks import Task
 from kmq_spark.datasource.planning.time_bounds import Times, bounds_by_offset
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kmq_spark.datasource.offsets import OWN_KEY, Positions
+from kmq_spark.datasource.offsets import Positions
 from kmq_spark.datasource.options.bounds import (
     EARLIEST,
     GROUP,
@@ -15,17 +15,15 @@ from kmq_spark.datasource.options.bounds import (
     OFFSET_LATEST,
     Bound,
     Point,
-    beyond,
 )
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.options.subscription import Subscription
-from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import History
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state.store_state import StoreState
-from kmq_storage.log.state.topic_state import Partition, Topic, out_of_range
+from kmq_storage.log.state.topic_state import Partition, Topic
 from kmq_storage.names import nearest
 
 #: The offset that stands for each word; a group without a commit begins at the start.
@@ -145,9 +143,27 @@ class Coverage:
             self.points(ending)
             if starting is not None:
                 self.points(starting)
-                _refuse_latest(starting, self)
+                self.refuse_latest(starting)
         elif starting is not None and whole:
             self._check_named(starting, others_only=True)
+
+    def refuse_latest(self, starting: Bound) -> None:
+        """InvalidRequestError for a batch that begins at the end of a partition."""
+        if starting.option != "startingOffsets" or starting.word in (EARLIEST, GROUP):
+            return  # a start by time may be the end, with startingOffsetsByTimestampStrategy=latest
+        at_latest = [
+            f"{topic}-{partition}"
+            for topic, points in self.points(starting).items()
+            for partition, point in points.items()
+            if point == OFFSET_LATEST
+        ]
+        if at_latest:
+            where = "" if starting.word else f" for {', '.join(at_latest)}"
+            raise InvalidRequestError(
+                f"option 'startingOffsets' is latest{where}: a batch read would be empty, begin at "
+                "'earliest' or at an offset",
+                option="startingOffsets",
+            )
 
     def _check_named(self, bound: Bound, *, others_only: bool = False) -> None:
         """Check what a bound names; `others_only`: it may leave out what is read."""
@@ -213,126 +229,9 @@ def ends_of_deleted(
     return {p: gone.ends[p] for p in covered}
 
 
-def known_to_group(state: StoreState, group: str | None) -> set[bytes]:
-    """Return the ids of topics in which a group continues, wherever others begin.
-
-    These are the topics that it has read before, also when they were made again since.
-    """
-    if group is None:
-        return set()
-    again = (state.find_topic(name) for name in state.gone.left_by(group))
-    return {*state.group_offsets(group), *(topic.id for topic in again if topic is not None)}
-
-
-def _continued_by_group(
-    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
-) -> dict[str, dict[int, int]]:
-    """Return where the group continues in topics that it knows; new partitions begin at the start.
-
-    A topic that was made again begins anew. What the group had not read of the old one is lost.
-    """
-    group = options.group
-    if group is None:
-        return {}
-    offsets, left = state.group_offsets(group), state.gone.left_by(group)
-    starts = coverage.starts()
-    begins = {}
-    for name, topic in coverage.topics.items():
-        if topic.id not in offsets and name in left:
-            gone_id = uuid.UUID(bytes=left[name].id)
-            ends = ends_of_deleted(state, options, name, gone_id)
-            losses.report_deleted(state, name, gone_id, left[name].groups[group], ends)
-        elif topic.id not in offsets:
-            continue
-        known = offsets.get(topic.id, {})
-        begins[name] = {p: known.get(p, starts[name][p]) for p in coverage.partitions[name]}
-    return begins
-
-
-def first_of_stream(
-    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
-) -> Positions:
-    """Return where a stream without a checkpoint begins: at its group, else as options say."""
-    committed = _continued_by_group(state, options, coverage, losses)
-    if committed.keys() == coverage.topics.keys():
-        return committed
-    starting = options.starting or _bound("starting", LATEST)
-    _report_foreign(coverage, starting, losses)
-    first = coverage.resolve(starting)
-    if options.fail_on_data_loss:
-        _refuse_beyond_end(coverage, starting, first)
-    return first | committed
-
-
-def _refuse_beyond_end(coverage: Coverage, starting: Bound, first: Positions) -> None:
-    for name, topic in coverage.topics.items():
-        for partition, offset in first[name].items():
-            part = topic.partition(partition)
-            if offset > part.end:
-                error = out_of_range(name, partition, offset, part)
-                told = f"option {starting.option!r}: {error.message}"
-                raise type(error)(told, **error.context, option=starting.option)
-
-
-def bounds_of_batch(
-    state: StoreState, options: SourceOptions, coverage: Coverage, losses: Losses
-) -> tuple[Positions, Positions]:
-    """Return the bounds of a batch read; InvalidRequestError for an end before the start."""
-    starting = options.starting or _bound("starting", EARLIEST)
-    ending = options.ending or _bound("ending", LATEST)
-    _refuse_latest(starting, coverage)
-    for bound in (starting, ending):
-        _report_foreign(coverage, bound, losses)
-    starts, ends = coverage.resolve(starting), coverage.resolve(ending)
-    if starting.word == GROUP:
-        starts |= _continued_by_group(state, options, coverage, losses)
-    for topic, offsets in starts.items():
-        for partition, start in offsets.items():
-            end = ends[topic][partition]
-            if start > end:
-                raise beyond(starting, ending, (topic, partition), (start, end))
-    return starts, ends
-
-
-def _report_foreign(coverage: Coverage, bound: Bound, losses: Losses) -> None:
-    """Report a bound whose offsets are of another topic of the name, as a loss of that topic."""
-    for name, topic_id in coverage.foreign(bound).items():
-        losses.report(
-            f"{bound.option} has offsets of Topic[{name}] with id {topic_id}, the one that is "
-            f"there has id {coverage.topics[name].topic_id}: it was deleted and made again, or is "
-            f"in another store (without {OWN_KEY!r}, the numbers count as they are)",
-            topic_id,
-            (),
-            topic=name,
-            option=bound.option,
-        )
-
-
 def _named(bound: Bound, topic: str, partition: int) -> Point:
     named = bound.named[topic]
     return named[partition] if partition in named else bound.rest[topic]
-
-
-def _bound(side: str, word: str) -> Bound:
-    return Bound(option=f"{side}Offsets", word=word)
-
-
-def _refuse_latest(starting: Bound, coverage: Coverage) -> None:
-    if starting.option != "startingOffsets" or starting.word in (EARLIEST, GROUP):
-        return  # a start by time may be the end, with startingOffsetsByTimestampStrategy=latest
-    at_latest = [
-        f"{topic}-{partition}"
-        for topic, points in coverage.points(starting).items()
-        for partition, point in points.items()
-        if point == OFFSET_LATEST
-    ]
-    if at_latest:
-        where = "" if starting.word else f" for {', '.join(at_latest)}"
-        raise InvalidRequestError(
-            f"option 'startingOffsets' is latest{where}: a batch read would be empty, begin at "
-            "'earliest' or at an offset",
-            option="startingOffsets",
-        )
 
 
 def check_whole(state: StoreState, coverage: Coverage) -> None:

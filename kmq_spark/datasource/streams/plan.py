@@ -17,10 +17,10 @@ from kmq_spark.datasource.planning.coverage import (
     check_whole,
     cover,
     ends_of_deleted,
-    first_of_stream,
 )
 from kmq_spark.datasource.planning.data_loss import Losses, deletion, unread
 from kmq_spark.datasource.planning.history import History
+from kmq_spark.datasource.planning.start_and_end import first_of_stream
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.streams.admission import Limits, take
 from kmq_spark.datasource.streams.backlog import Backlog, backlog_of, fits
