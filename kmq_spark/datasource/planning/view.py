@@ -55,8 +55,8 @@ class View:
             if bool(topic.settings.schemas) != self.typed:
                 kinds = ("untyped", "typed") if self.typed else ("typed", "untyped")
                 raise InvalidRequestError(
-                    f"topic {topic.name} is {kinds[0]}, those of this read are {kinds[1]}: "
-                    "load them one by one",
+                    f"topic {topic.name} is {kinds[0]}, those of this read are {kinds[1]}: load "
+                    "them one by one (if there were none at load(), load again)",
                     topic=topic.name,
                 )
             if self.keyed and not topic.settings.keyed:

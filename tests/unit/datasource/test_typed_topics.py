@@ -153,6 +153,17 @@ def test_topics_of_other_columns_are_refused_also_later_ones(
         reader.partitions()
 
 
+def test_a_pattern_that_matched_nothing_is_loaded_again_for_its_first_typed_topic(
+    shop: Shop,
+) -> None:
+    source = _source(shop, subscribePattern="^later$")
+    reader = source.reader(source.schema())
+    shop.create("later", schema=pa.schema([("id", pa.int64())]))
+    with pytest.raises(InvalidRequestError, match=r"later is typed.* none at load\(\), load again"):
+        reader.partitions()
+    assert source.schema().names == ["id"]
+
+
 def test_headers_are_no_column_of_a_typed_topic(shop: Shop) -> None:
     with pytest.raises(InvalidRequestError, match="'includeHeaders' is for untyped topics"):
         _source(shop, subscribe="typed", includeHeaders="true").schema()
