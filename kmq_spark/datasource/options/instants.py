@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from kmq_spark.datasource.options.values import SECONDS
 from kmq_storage.model import to_datetime, to_microseconds
@@ -22,6 +22,8 @@ _LAST = 2**63 - 1
 _MILLISECONDS = re.compile(r"[+-]?[0-9]{1,19}\Z")
 _RELATIVE = re.compile(r"-((?:[0-9]{1,9}[a-z]+)+)\Z")
 _STEP = re.compile(r"([0-9]+)([a-z]+)")
+#: The digits of a fraction of a second that `datetime` cuts off.
+_FINER = re.compile(r"[.,][0-9]{6}([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,10 @@ def _relative(text: str) -> Instant | None:
 def _of_iso(text: str) -> Instant | None:
     try:
         when = datetime.fromisoformat(text.upper())  # a small z means UTC, too
-        return None if when.tzinfo is None else Instant(to_microseconds(when.astimezone(UTC)))
-    except (ValueError, OverflowError):
+    except ValueError:
         return None
+    if when.tzinfo is None:
+        return None
+    # No record is between two microseconds, so the next one stands for an instant in between.
+    finer = _FINER.search(text)
+    return Instant(to_microseconds(when) + bool(finer and finer[1].strip("0")))

@@ -265,6 +265,20 @@ def test_an_instant_of_iso_text_may_have_a_small_z(url: str) -> None:
     assert _read(url, endingOffsetsByTimestamp=times) == _between(*[(0, 20)] * 3)
 
 
+def test_an_instant_between_two_microseconds_leaves_the_first_of_them_before_it(url: str) -> None:
+    after = f"{NOON:%Y-%m-%dT%H:%M}:20.000000001+00:00"
+    assert _read(url, endingTimestamp=after) == _between(*[(0, 21)] * 3)
+    assert _read(url, startingTimestamp=after) == _between(*[(21, ROWS)] * 3)
+    same = after.replace("000001+", "000000+")
+    assert _read(url, startingTimestamp=same) == _between(*[(20, ROWS)] * 3)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+12:00"])
+def test_an_instant_may_be_outside_of_the_calendar_in_utc(url: str, text: str) -> None:
+    late = text.startswith("9")
+    assert _read(url, endingTimestamp=text) == _between(*[(0, ROWS if late else 0)] * 3)
+
+
 def test_segments_that_can_not_match_are_not_opened(url: str, tmp_path: Path) -> None:
     store = shutil.copytree(url, tmp_path / "shop")
     for file in store.glob("segments/*/*/00000000000000000000-*.arrow"):
