@@ -81,11 +81,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
     if table is not None:
         _refuse_beside_table(given)
         return SourceOptions(url=values.store_url(given), subscription=Subscription(), table=table)
-    starting, group = parse_starting(given), values.name(given, "group", "group")
-    if starting and starting.word == GROUP and group is None:
-        refuse(starting.option, GROUP, "an option 'group' that names the group")
-    ending = parse_ending(given)
-    check_fit(starting, ending)
+    starting, ending, group = _bounds(given)
     least, most = _triggers(given)
     strategy = values.choice(given, "startingOffsetsByTimestampStrategy", (ERROR, LATEST_INSTEAD))
     return SourceOptions(
@@ -98,11 +94,7 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         max_bytes_per_trigger=values.size(given, "maxBytesPerTrigger"),
         min_offsets_per_trigger=least,
         max_trigger_delay=values.seconds(given, "maxTriggerDelay", _MAX_TRIGGER_DELAY),
-        tasks=TaskLimits(
-            min_partitions=values.whole_number(given, "minPartitions"),
-            max_records=values.whole_number(given, "maxRecordsPerPartition"),
-            max_bytes=values.size(given, "maxBytesPerPartition"),
-        ),
+        tasks=_task_limits(given),
         columns=values.columns(given, "columns"),
         queues=values.queues(given, "queues"),
         include_headers=values.boolean(given, "includeHeaders", default=False),
@@ -111,6 +103,24 @@ def parse_source_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=values.boolean(given, "failOnDataLoss", default=True),
         group=group,
         archive=_archive(given),
+    )
+
+
+def _bounds(given: Mapping[str, str]) -> tuple[Bound | None, Bound | None, str | None]:
+    """Return where the read begins and ends, and its group."""
+    starting, group = parse_starting(given), values.name(given, "group", "group")
+    if starting and starting.word == GROUP and group is None:
+        refuse(starting.option, GROUP, "an option 'group' that names the group")
+    ending = parse_ending(given)
+    check_fit(starting, ending)
+    return starting, ending, group
+
+
+def _task_limits(given: Mapping[str, str]) -> TaskLimits:
+    return TaskLimits(
+        min_partitions=values.whole_number(given, "minPartitions"),
+        max_records=values.whole_number(given, "maxRecordsPerPartition"),
+        max_bytes=values.size(given, "maxBytesPerPartition"),
     )
 
 
