@@ -11,7 +11,7 @@ from tests.simulation.queueing import JOBS
 from tests.simulation.scheduler import Task
 
 _TOPICS = ("orders", "profiles")
-_TURNS = (3, 9)
+_TURNS = (12, 24)
 
 
 class RebindingWorld(QueueWorld):
@@ -29,7 +29,7 @@ class Rebinder:
         self._rng = random.Random(world.rng.getrandbits(64))
 
     def run(self) -> None:
-        """Do so a few times, then end."""
+        """Do so some times, then end."""
         log = self._world.open(writes=True)
         for _ in range(self._rng.randrange(*_TURNS)):
             try:

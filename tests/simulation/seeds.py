@@ -17,7 +17,7 @@ _SHOWN_BY = {
     "counts_no_release_as_a_change": 37,
     "deletes_without_a_mark": 11,
     "drops_a_tombstone_at_once": 27,
-    "finishes_what_is_missing_of_a_topic_that_it_reads_no_more": 101,
+    "finishes_what_is_missing_of_a_topic_that_it_reads_no_more": 5,
     "forgets_digests_at_a_checkpoint": 28,
     "keeps_the_older_of_a_name": 27,
     "keeps_the_oldest_of_each_key": 6,

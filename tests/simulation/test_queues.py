@@ -23,7 +23,7 @@ from tests.simulation.rebinding_mutants import REBINDING_MUTANTS
 from tests.simulation.seeds import ASKED, shows, worlds_of
 from tests.simulation.world import World
 
-_MUTANT_SEEDS = 300
+_MUTANT_SEEDS = 1000
 #: The world in which each mistake shows.
 _PLANTED: dict[type[World], Sequence[Mutant]] = {
     QueueWorld: QUEUE_MUTANTS,
