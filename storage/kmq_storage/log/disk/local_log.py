@@ -227,7 +227,7 @@ class LocalLog:
     def _check_there(self) -> None:
         """UnavailableError when the folder was moved or replaced: nobody writes to its log now."""
         with translated(self.files.url):
-            self.files.list(paths.LOCK_FOLDER)
+            self.files.list(paths.LOG_FOLDER)
 
     def _shows_beyond(self, lsn: int) -> bool:
         """Whether commits written after this LSN are visible, or become so by a refresh.
