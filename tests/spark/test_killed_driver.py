@@ -35,17 +35,18 @@ spark.streams.awaitAnyTermination()
 
 def _run_and_kill(shops: list[Shop], checkpoints: Path, *, after: int) -> None:
     """Run a query for each in a process of its own; kill it when every sink holds some records."""
-    urls = [shop.url for shop in shops]
-    driver = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(checkpoints), *urls],
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    urls, said = [shop.url for shop in shops], checkpoints / "driver.log"
+    with said.open("w") as output:
+        driver = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(checkpoints), *urls],
+            start_new_session=True,
+            stdout=output,
+            stderr=output,
+        )
     try:
         deadline = time.monotonic() + 180
         while min(len(shop.places("totals")) for shop in shops) < after:
-            assert driver.poll() is None, "a query ended by itself"
+            assert driver.poll() is None, f"a query ended by itself: {said.read_text()[-4000:]}"
             assert time.monotonic() < deadline, "a query makes no progress"
             time.sleep(0.1)
     finally:
