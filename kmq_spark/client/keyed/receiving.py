@@ -37,7 +37,7 @@ from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import to_datetime
 from kmq_storage.names import accounts_of, check_name
 from kmq_storage.objects.fork import generation
-from kmq_storage.queues.deliveries import when_interrupted
+from kmq_storage.queues.deliveries import id_in_store, when_interrupted
 
 #: Turns are taken in so many lanes; queues in the same lane change one after the other.
 _LANES = 1_024
@@ -64,7 +64,7 @@ class KeyedDelivery(StaysHere):
     """
 
     __slots__ = (
-        *("_receiver", "_name", "_offset", "_generation", "_topic_id"),
+        *("_receiver", "_name", "_offset", "_generation", "_topic_in_store"),
         *("delivery_count", "group", "index", "locked_until", "queue", "value"),
     )
 
@@ -76,10 +76,10 @@ class KeyedDelivery(StaysHere):
         count: int,
         until: int,
         *,
-        topic_id: bytes,
+        topic_in_store: bytes,
     ) -> None:
         self._receiver = receiver
-        self._topic_id = topic_id
+        self._topic_in_store = topic_in_store
         self._name = name
         self._offset = message.offset
         self._generation = generation()
@@ -109,12 +109,12 @@ class KeyedDelivery(StaysHere):
         """The topic of its queue."""
         return self._receiver.topic
 
-    def check_topic(self, topic_id: bytes) -> None:
-        """LeaseExpiredError when the topic that has its name now is another one."""
-        if self._topic_id != topic_id:
+    def check_topic(self, topic_in_store: bytes) -> None:
+        """LeaseExpiredError when the topic that has its name here and now is another one."""
+        if self._topic_in_store != topic_in_store:
             raise LeaseExpiredError(
-                f"the message is of a topic {self.topic} that was deleted; another one has its "
-                "name now: nobody holds the message any more",
+                f"the message is of another topic {self.topic}, which was deleted or is in another "
+                "store: nobody holds the message here any more",
                 topic=self.topic,
             )
 
@@ -226,10 +226,9 @@ class GroupReceiver:
         account = account.handed_out((message.offset for message in found), until)
         commit = self._commit(lsn, {queue: account}, durable=False)
         counts = {each.offset: each.count for each in account.under_way}
+        topic = id_in_store(self.log, account.topic_id)
         held = [
-            KeyedDelivery(
-                *(self, queue, each, counts[each.offset], until), topic_id=account.topic_id
-            )
+            KeyedDelivery(*(self, queue, each, counts[each.offset], until), topic_in_store=topic)
             for each in found
         ]
         if self.log.durable:
@@ -261,7 +260,7 @@ class GroupReceiver:
             for each in dict.fromkeys(deliveries):
                 check_own(each._generation)
                 account = accounts.get(each._name) or self._account(state, each._name)
-                each.check_topic(account.topic_id)
+                each.check_topic(id_in_store(self.log, account.topic_id))
                 each._check_held(account, now)
                 accounts[each._name] = changed(account, each._offset)
             self._commit(lsn, accounts)

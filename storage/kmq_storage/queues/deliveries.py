@@ -41,12 +41,12 @@ def live_queue(state: StoreState, queue_id: bytes, name: str) -> Queue:
     return queue
 
 
-def id_in_store(log: CommitLog, queue_id: bytes) -> bytes:
-    """Mix a queue's id with its store's, as a clone of the store has queues with the same ids.
+def id_in_store(log: CommitLog, own_id: bytes) -> bytes:
+    """Mix the id of a queue or topic with its store's, as clones and copies have the same ids.
 
-    Mixed once more, it is the queue's id again.
+    Mixed once more, it is the id again.
     """
-    mixed = int.from_bytes(queue_id, "big") ^ log.identity.store_id.int
+    mixed = int.from_bytes(own_id, "big") ^ log.identity.store_id.int
     return mixed.to_bytes(16, "big")
 
 

@@ -125,3 +125,18 @@ def test_an_answer_to_a_delivery_of_a_store_changes_nothing_in_its_clone(
         queue.ack(table)
         held[0].ack()
         assert queue.stats().locked == 0
+
+
+def test_an_answer_to_a_message_of_a_store_changes_nothing_in_its_clone(tmp_path: Path):
+    with kmq.open(tmp_path / "source", maintenance=False) as source:
+        inboxes = source.keyed_queues("inboxes")
+        inboxes.put_batch(["a"], [b"v"])
+        kmq.clone(tmp_path / "source", tmp_path / "clone")
+        (held,) = inboxes.receive("a")
+        with kmq.open(tmp_path / "clone", maintenance=False) as clone:
+            (other,) = clone.keyed_queues("inboxes").receive("a")
+            with pytest.raises(kmq.LeaseExpiredError, match="is in another store"):
+                clone.keyed_queues("inboxes").ack(held)
+            other.ack()
+        held.ack()
+        assert inboxes.lag("a") == 0
