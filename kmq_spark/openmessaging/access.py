@@ -7,6 +7,7 @@ import threading
 from contextlib import ExitStack, suppress
 from typing import Self
 
+from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.at_end import at_end, not_at_end
 from kmq_spark.client.handles.resource import StaysHere
 from kmq_spark.client.opening import open_store
@@ -91,6 +92,7 @@ class StoreUser(BothSpellings, StaysHere):
         """Does nothing: it began when it was made."""
         self._check_open()
 
+    @closes_apart
     def shutdown(self) -> None:
         """Store what is pending, and end; a second call does nothing."""
         with _lock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from kmq_spark.client.consuming.shared_reader import SharedReader
+from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.arguments import checked_count, checked_milliseconds
 from kmq_spark.client.handles.resource import Resource, StaysHere
 from kmq_spark.client.store import Store
@@ -126,6 +127,7 @@ class KmqConsumer(Resource):
         if self._closed:
             raise ClosedError("the consumer is closed")
 
+    @closes_apart
     def close(self) -> None:
         """Close the consumer, and delete its id from the store; from any thread.
 

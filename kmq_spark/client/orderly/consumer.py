@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Self
 
 from kmq_spark.client.consuming.subscription import checked_topics, subscription_of
+from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.arguments import check_plain, checked_timeout
 from kmq_spark.client.handles.resource import Resource
 from kmq_spark.client.orderly.dead_letters import dead_letter_topic
@@ -90,6 +91,7 @@ class OrderlyConsumer(Resource):
             _LOGGER.exception("the orderly consumer of group %s ends", self._group)
             self._failure = error
 
+    @closes_apart
     def close(self) -> None:
         """Wait until the listener has answered, commit what it finished, and leave the group.
 

@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark import openmessaging, v2
 from kmq_spark.client.handles.apart import closes_apart
 from kmq_storage.log.disk.written_end import WrittenEnd
+
+
+def _succeed(*_: object) -> kmq.OrderlyStatus:
+    return kmq.OrderlyStatus.SUCCESS
 
 
 class _Handles:
@@ -23,6 +28,10 @@ class _Handles:
         self.queue = self.store.queue("q")
         self.keyed = self.store.keyed_queues("k")
         self.consumer = self.store.consumer("g", topics=["t"], auto_commit=True)
+        self.orderly = self.store.orderly_consumer("o", ["t"], _succeed)
+        self.orderly.start()
+        self.v2 = v2.KmqBroker(self.store).create_consumer()
+        self.v2.subscribe("t")
 
 
 def _transaction(handles: _Handles) -> None:
@@ -65,7 +74,9 @@ def _signals_in_commits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("durability", ["fsync", "os"])
-@pytest.mark.parametrize("closed", ["producer", "queue", "keyed", "consumer", "store"])
+@pytest.mark.parametrize(
+    "closed", ["producer", "queue", "keyed", "consumer", "orderly", "v2", "store"]
+)
 @pytest.mark.parametrize("call", _CALLS)
 def test_a_handler_may_close_a_handle_in_the_middle_of_a_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, closed: str, durability: str
@@ -79,7 +90,7 @@ def test_a_handler_may_close_a_handle_in_the_middle_of_a_commit(
         with _signals_in_commits(monkeypatch), suppress(kmq.ClosedError):
             _CALLS[call](handles)
     with pytest.raises(kmq.ClosedError):
-        handle.__enter__()
+        handle._check_open()
     with kmq.open(tmp_path, maintenance=False) as again:
         assert again.verify(deep=True).ok
 
@@ -127,3 +138,20 @@ def test_a_callback_closes_by_itself(tmp_path: Path):
             consumer.subscribe(["t"], on_assign=lambda _: handle.close())
             consumer.poll()
     assert handle.closers == ["MainThread"]
+
+
+@pytest.mark.timeout(30)
+def test_a_handler_may_shut_down_a_producer_of_openmessaging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    producer = openmessaging.Producer(openmessaging.KeyValue().put("STORE_PATH", str(tmp_path)))
+    producer.send(producer.create_bytes_message_to_topic("t", b"first"))
+    before = signal.signal(signal.SIGUSR1, lambda *_: producer.shutdown())
+    try:
+        with _signals_in_commits(monkeypatch), suppress(kmq.ClosedError):
+            producer.send(producer.create_bytes_message_to_topic("another", b"makes its topic"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        producer.shutdown()
+    with kmq.open(tmp_path) as store:
+        assert store.describe_topic("t").rows == 1
