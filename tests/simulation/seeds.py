@@ -31,7 +31,7 @@ _SHOWN_BY = {
     "takes_damage_for_a_tail": 16,
     "takes_releases_of_old_plans": 37,
     "takes_looks_of_a_former_binding": 97,
-    "tells_nobody_of_losses": 30,
+    "tells_nobody_of_losses": 48,
 }
 
 

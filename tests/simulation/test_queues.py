@@ -46,7 +46,7 @@ _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
         (QueueBucketWorld, range(25, 50), _OF_QUEUES | _OF_LOOPS),
         (ChoosyWorld, range(30), _OF_CHOOSERS),
         (RebindingWorld, range(20), _OF_REBINDING),
-        (OrderlyWorld, range(40, 80), _OF_MEMBERS),
+        (OrderlyWorld, range(60), _OF_MEMBERS),
     ],
     ids=[
         "queues",

@@ -217,11 +217,11 @@ class LocalLog:
             else:
                 self._hint.sleep_while_written(written, min(left, limits.WAIT_RECHECK))
                 if self._hint.written == written:
-                    self._check_there()
                     self.refresh()
                     with self._reading:
                         self._reader.rehearse()
                     rehearse()
+                    self._check_there()
         raise ClosedError("the store is closed")
 
     def _check_there(self) -> None:
