@@ -16,28 +16,22 @@ from typing import Concatenate, ParamSpec, TypeVar
 P = ParamSpec("P")
 H = TypeVar("H")
 
-#: What closes handles that a signal's handler could not close.
-_closing: list[threading.Thread] = []
-
 
 def closes_apart(close: Callable[Concatenate[H, P], None]) -> Callable[Concatenate[H, P], None]:
     """Have a close return at once in a handler that interrupted kmq, and a thread do it then.
 
-    The process waits for that thread before it ends, and so does the next close.
+    The process waits for that thread before it ends. No other close does, as it may hold a lock
+    that the thread needs.
     """
 
     @wraps(close)
     def closing(handle: H, /, *arguments: P.args, **options: P.kwargs) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            close(handle, *arguments, **options)  # handlers run in the main thread only
-        elif _interrupts_a_call(sys._getframe()):
+        # Handlers run in the main thread only.
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and _interrupts_a_call(sys._getframe()):
             given = (handle, *arguments)
-            thread = threading.Thread(target=close, args=given, kwargs=options, name="kmq-close")
-            _closing.append(thread)
-            thread.start()
+            threading.Thread(target=close, args=given, kwargs=options, name="kmq-close").start()
         else:
-            while _closing:
-                _closing.pop().join()
             close(handle, *arguments, **options)
 
     return closing

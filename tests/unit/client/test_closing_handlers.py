@@ -12,6 +12,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark import openmessaging, v2
 from kmq_spark.client.handles.apart import closes_apart
+from kmq_spark.openmessaging import KeyValue, Producer
 from kmq_storage.log.disk.written_end import WrittenEnd
 
 
@@ -109,6 +110,31 @@ def test_what_is_pending_when_a_handler_closes_is_stored_before_the_next_close_r
         handles.store.close()
     assert sent.done()
     assert sent.result().offset == 0
+
+
+@pytest.mark.timeout(30)
+def test_a_handler_may_shut_a_producer_of_openmessaging_down_while_it_shuts_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    way_in = KeyValue()
+    way_in.put("STORE_PATH", str(tmp_path))
+    producer = Producer(way_in)
+    producer.send_oneway(producer.create_bytes_message_to_topic("t", b"v"))
+    leave = kmq.Store.__exit__
+
+    def interrupted(store: kmq.Store, *raised: object) -> None:
+        signal.raise_signal(signal.SIGUSR1)
+        leave(store, *raised)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: producer.shutdown())
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(kmq.Store, "__exit__", interrupted)
+            producer.shutdown()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    with kmq.open(tmp_path, maintenance=False) as again:
+        assert again.offsets("t") == {0: (0, 1)}
 
 
 class _Handle:
