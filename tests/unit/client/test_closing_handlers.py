@@ -12,7 +12,6 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark import openmessaging, v2
 from kmq_spark.client.handles.apart import closes_apart
-from kmq_spark.openmessaging import KeyValue, Producer
 from kmq_storage.log.disk.written_end import WrittenEnd
 
 
@@ -73,6 +72,12 @@ def _signals_in_commits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not armed
 
 
+def _wait_for_closing() -> None:
+    for thread in threading.enumerate():
+        if thread.name == "kmq-close":
+            thread.join()
+
+
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("durability", ["fsync", "os"])
 @pytest.mark.parametrize(
@@ -87,6 +92,7 @@ def test_a_handler_may_close_a_handle_in_the_middle_of_a_commit(
     with ExitStack() as cleaning:
         cleaning.callback(handles.store.close)
         before = signal.signal(signal.SIGUSR1, lambda *_: handle.close())
+        cleaning.callback(_wait_for_closing)
         cleaning.callback(signal.signal, signal.SIGUSR1, before)
         with _signals_in_commits(monkeypatch), suppress(kmq.ClosedError):
             _CALLS[call](handles)
@@ -116,9 +122,7 @@ def test_what_is_pending_when_a_handler_closes_is_stored_before_the_next_close_r
 def test_a_handler_may_shut_a_producer_of_openmessaging_down_while_it_shuts_down(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    way_in = KeyValue()
-    way_in.put("STORE_PATH", str(tmp_path))
-    producer = Producer(way_in)
+    producer = openmessaging.Producer(openmessaging.KeyValue().put("STORE_PATH", str(tmp_path)))
     producer.send_oneway(producer.create_bytes_message_to_topic("t", b"v"))
     leave = kmq.Store.__exit__
 
@@ -178,6 +182,6 @@ def test_a_handler_may_shut_down_a_producer_of_openmessaging(
             producer.send(producer.create_bytes_message_to_topic("another", b"makes its topic"))
     finally:
         signal.signal(signal.SIGUSR1, before)
-        producer.shutdown()
+        _wait_for_closing()
     with kmq.open(tmp_path) as store:
         assert store.describe_topic("t").rows == 1
