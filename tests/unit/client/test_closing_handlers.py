@@ -13,6 +13,7 @@ import kmq_spark as kmq
 from kmq_spark import openmessaging, v2
 from kmq_spark.client.handles.apart import closes_apart
 from kmq_storage.log.disk.written_end import WrittenEnd
+from tests.support.handlers import on_usr1
 
 
 def _succeed(*_: object) -> kmq.OrderlyStatus:
@@ -91,9 +92,8 @@ def test_a_handler_may_close_a_handle_in_the_middle_of_a_commit(
     handle = getattr(handles, closed)
     with ExitStack() as cleaning:
         cleaning.callback(handles.store.close)
-        before = signal.signal(signal.SIGUSR1, lambda *_: handle.close())
         cleaning.callback(_wait_for_closing)
-        cleaning.callback(signal.signal, signal.SIGUSR1, before)
+        cleaning.enter_context(on_usr1(handle.close))
         with _signals_in_commits(monkeypatch), suppress(kmq.ClosedError):
             _CALLS[call](handles)
     with pytest.raises(kmq.ClosedError):
@@ -107,12 +107,10 @@ def test_what_is_pending_when_a_handler_closes_is_stored_before_the_next_close_r
 ):
     handles = _Handles(tmp_path, "fsync")
     sent = handles.producer.send("t", b"pending")
-    before = signal.signal(signal.SIGUSR1, lambda *_: handles.store.close())
     try:
-        with _signals_in_commits(monkeypatch):
+        with on_usr1(handles.store.close), _signals_in_commits(monkeypatch):
             handles.store.create_topic("t2")
     finally:
-        signal.signal(signal.SIGUSR1, before)
         handles.store.close()
     assert sent.done()
     assert sent.result().offset == 0
@@ -130,13 +128,9 @@ def test_a_handler_may_shut_a_producer_of_openmessaging_down_while_it_shuts_down
         signal.raise_signal(signal.SIGUSR1)
         leave(store, *raised)
 
-    before = signal.signal(signal.SIGUSR1, lambda *_: producer.shutdown())
-    try:
-        with monkeypatch.context() as patched:
-            patched.setattr(kmq.Store, "__exit__", interrupted)
-            producer.shutdown()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with on_usr1(producer.shutdown), monkeypatch.context() as patched:
+        patched.setattr(kmq.Store, "__exit__", interrupted)
+        producer.shutdown()
     with kmq.open(tmp_path, maintenance=False) as again:
         assert again.offsets("t") == {0: (0, 1)}
 
@@ -152,11 +146,8 @@ class _Handle:
 
 def test_a_handler_that_interrupted_no_call_of_kmq_closes_by_itself():
     handle = _Handle()
-    before = signal.signal(signal.SIGUSR1, lambda *_: handle.close())
-    try:
+    with on_usr1(handle.close):
         signal.raise_signal(signal.SIGUSR1)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
     assert handle.closers == ["MainThread"]
 
 
@@ -176,12 +167,8 @@ def test_a_handler_may_shut_down_a_producer_of_openmessaging(
 ):
     producer = openmessaging.Producer(openmessaging.KeyValue().put("STORE_PATH", str(tmp_path)))
     producer.send(producer.create_bytes_message_to_topic("t", b"first"))
-    before = signal.signal(signal.SIGUSR1, lambda *_: producer.shutdown())
-    try:
-        with _signals_in_commits(monkeypatch), suppress(kmq.ClosedError):
-            producer.send(producer.create_bytes_message_to_topic("another", b"makes its topic"))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        _wait_for_closing()
+    with on_usr1(producer.shutdown), _signals_in_commits(monkeypatch), suppress(kmq.ClosedError):
+        producer.send(producer.create_bytes_message_to_topic("another", b"makes its topic"))
+    _wait_for_closing()
     with kmq.open(tmp_path) as store:
         assert store.describe_topic("t").rows == 1

@@ -24,6 +24,7 @@ import kmq_spark as kmq
 from kmq_spark.client import compiled
 from kmq_spark.client.consuming.consumer import Consumer
 from kmq_storage.log.disk.written_end import WrittenEnd
+from tests.support.handlers import on_usr1
 from tests.support.interruption import Interruption
 
 Take = Callable[[Consumer], list[tuple[int, int]]]
@@ -114,13 +115,10 @@ def test_an_interrupted_call_leaves_the_consumer_free(shop: kmq.Store, take: Tak
 @pytest.mark.parametrize("wait", ["poll", "consume", "consume_arrow"])
 def test_a_handler_of_a_signal_may_close_a_consumer_that_waits(shop: kmq.Store, wait: str):
     consumer = shop.consumer("g", topics=["t"], auto_offset_reset="latest", auto_commit=True)
-    before = signal.signal(signal.SIGUSR1, lambda *_: consumer.close())
-    try:
+    with on_usr1(consumer.close):
         threading.Timer(0.2, signal.raise_signal, (signal.SIGUSR1,)).start()
         with pytest.raises(kmq.ClosedError):
             getattr(consumer, wait)(timeout=None)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
     shop.consumer("g").close()  # the place is free
 
 
