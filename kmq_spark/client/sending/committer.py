@@ -1,4 +1,4 @@
-"""From sends to written commits: encode, append, and repeat without what was refused.
+"""From sends to written commits: append, and repeat without what was refused.
 
 A refused send (unknown topic, full topic, bad partition) fails alone; the rest is committed. Each
 commit carries the producer's sequence, so a retry after an unknown outcome is stored once.
@@ -7,19 +7,15 @@ commit carries the producer's sequence, so a retry after an unknown outcome is s
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import groupby
 
-from kmq_spark.client.encoding.routing import Router
-from kmq_spark.client.sending.arrow_work import ArrowWork
+from kmq_spark.client.sending.encoder import Encoder
 from kmq_spark.client.sending.gathered import Gathered
 from kmq_spark.client.sending.joining import leave_out
-from kmq_spark.client.sending.sends import ArrowSend, Sends
-from kmq_spark.client.sending.stored_times import stored_times
-from kmq_spark.client.sending.work import TRY_AGAIN, Means, Work
-from kmq_spark.client.sending.works import work_of, work_of_many
+from kmq_spark.client.sending.sends import Sends
+from kmq_spark.client.sending.work import TRY_AGAIN
 from kmq_spark.client.sending.written import Written, own_part
 from kmq_spark.errors import (
     CommitOutcomeUnknownError,
@@ -29,7 +25,6 @@ from kmq_spark.errors import (
     QueueFullError,
     UnavailableError,
 )
-from kmq_storage import limits
 from kmq_storage.cutting import cut
 from kmq_storage.environment import this_process
 from kmq_storage.format.entries import ProducerEntry
@@ -37,8 +32,6 @@ from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, 
 from kmq_storage.log.binding.uniq_binding import StoredBeforeError
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
-from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
-from kmq_storage.log.uploads import Later, Together, Uploads
 from kmq_storage.queues.deliveries import forget_expired
 from kmq_storage.waking import can_be_interrupted
 
@@ -50,25 +43,14 @@ _ATTEMPTS = 3
 class Committer:
     """Writes the commits of one producer identity; one thread at a time."""
 
-    def __init__(
-        self, log: CommitLog, router: Router, *, name: str, epoch: int, durable: bool
-    ) -> None:
+    def __init__(self, log: CommitLog, encoder: Encoder, *, name: str, epoch: int) -> None:
         self._log = log
-        times = partial(stored_times, log)
-        self._means = Means(router, self._place, log.environment.now_us, times)
+        self._encoder = encoder
         self._name = name
         self._epoch = epoch
-        self._durable = durable
         self._next_sequence = 0
         #: What was written last, should a signal have interrupted it.
         self._begun: Written | None = None
-        self._stager = Stager(
-            log.files,
-            file_ids(log),
-            sync=durable,
-            small_room=log.small_room,
-            later=_later(log, durable=durable),
-        )
 
     def check_epoch(self) -> None:
         """FencedError when a newer producer of this name is known already."""
@@ -112,9 +94,10 @@ class Committer:
             self._write_whole(written, written.sends[0])
             return
         left = [send for send in written.sends if not (send.failure or send.done)]
-        units = self._encode_all(self._work_of(left), {})
+        encoder = self._encoder
+        units = encoder.encode(encoder.work_of(left), {})
         while units:
-            written.units = units = self._uploaded(units)
+            written.units = units = encoder.uploaded(units)
             if written.is_empty:
                 return
             try:
@@ -124,7 +107,7 @@ class Committer:
                     continue
                 if isinstance(refused.cause, StoredBeforeError):
                     written.lsn = max(written.lsn, refused.cause.lsn)
-                units = self._without_refused(units, refused)
+                units = encoder.without_refused(units, refused)
             else:
                 return
 
@@ -137,18 +120,9 @@ class Committer:
                 return queue is not None and forget_expired(self._log, queue, this_process())
         return False
 
-    def _without_refused(self, units: dict[Work, Unit], refused: RefusedError) -> dict[Work, Unit]:
-        """Return the units, with what is left of the refused work in its place among them."""
-        works = list(units)
-        work = works.pop(refused.unit)
-        room = self._log.inline_bytes_max - sum(_inline_bytes(units[each]) for each in works)
-        before = {each: units[each] for each in works[: refused.unit]}
-        after = {each: units[each] for each in works[refused.unit :]}
-        return self._encode_all(work.refuse(refused.cause), before, room=room) | after
-
     def _write_whole(self, written: Written, transaction: Gathered) -> None:
         """Write all of a transaction, or nothing; a conflict with other writers is tried again."""
-        written.works = written.works or self._work_of(transaction.waiting)
+        written.works = written.works or self._encoder.work_of(transaction.waiting)
         left = _ATTEMPTS
         while transaction.failure is None:
             self._encode_whole(written, transaction)
@@ -170,7 +144,8 @@ class Committer:
                 raise cause
 
     def _encode_whole(self, written: Written, transaction: Gathered) -> None:
-        written.units = self._uploaded(self._encode_all(written.works, transaction.in_files))
+        units = self._encoder.encode(written.works, transaction.in_files)
+        written.units = self._encoder.uploaded(units)
         written.beside = Unit(transaction.entries_beside())
         error = transaction.first_error()
         if error is not None:
@@ -199,84 +174,6 @@ class Committer:
         except OffsetOutOfRangeError:  # a retry that came late: what was collected was on disk
             written.commit, written.collected = None, True
 
-    def _work_of(self, sends: Sequence[Sends]) -> Sequence[Work]:
-        return work_of(sends, by_hash=self._means.router.by_hash)
-
-    def stage(self, sends: Sequence[Sends]) -> dict[Work, Unit]:
-        """Write records of a transaction to files that nobody reads before its commit.
-
-        It is done in the calling thread, as durable as the commit; KmqError when some can't be
-        stored.
-        """
-        try:
-            no_room = -self._log.small_room  # not for small batches, either
-            # Each work makes a file for each of its partitions.
-            works = work_of_many(sends, limits.TRANSACTION_MEMORY_BYTES)
-            units = self._encode_all(works, {}, room=no_room)
-            if not self._log.is_remote:  # there, uploads go on beside the transaction
-                units = self._uploaded(units)
-        except OSError as error:
-            raise UnavailableError(f"store {self._log.files.url}: {error}") from error
-        for refused in filter(None, (send.first_error() for send in sends)):
-            raise refused
-        for work in units:
-            work.let_go()
-        return units
-
-    def _encode_all(
-        self, waiting: Sequence[Work], before: Mapping[Work, Unit], *, room: int | None = None
-    ) -> dict[Work, Unit]:
-        state, done = self._log.recent_state(), dict(before)
-        if room is None:
-            room = self._log.inline_bytes_max - sum(map(_inline_bytes, done.values()))
-        for work in waiting:
-            if state.find_topic(work.topic) is None:
-                state = self._log.refresh()  # another process may have made it just now
-            try:
-                done[work] = unit = work.unit(state, self._means, room)
-            except KmqError as error:
-                work.fail(error)
-                continue
-            room -= _inline_bytes(unit)
-        return done
-
-    def _uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
-        """Return the units whose files are stored; the work of the others has failed."""
-        there: dict[Work, Unit] = {}
-        for work, unit in units.items():
-            try:
-                self._stager.wait_for(unit.entries)
-                there[work] = unit
-            except KmqError as error:
-                work.fail(error)
-        return there
-
-    def prepare(self, send: ArrowSend) -> None:
-        """Encode in the calling thread, beside the worker; errors are raised again by the commit.
-
-        While the bytes are in the processor's caches, this takes a fraction of what it takes later.
-        """
-        work = ArrowWork(send)
-        with suppress(KmqError):
-            topic = self._log.known_state.topic(send.topic)
-            work.prepare(topic, self._means, self._try_place)
-            send.work = work
-
-    def _try_place(self, parts: Sequence[PartitionRecords]) -> Unit | None:
-        room = self._log.inline_bytes_max
-        return self._place(parts, room) if self._stager.is_prompt(parts, room=room) else None
-
-    def _place(self, parts: Sequence[PartitionRecords], room: int) -> Unit:
-        placed: list[Placed] = []
-        for records in parts:
-            placed.append(self._stager.place(records, room=room))
-            room -= sum(body.size for body in placed[-1].bodies)
-        return Unit(
-            tuple(entry for each in placed for entry in each.entries),
-            tuple(body for each in placed for body in each.bodies),
-            synced=self._durable,
-        )
-
     def _append(self, units: Sequence[Unit], sequence: int) -> WrittenCommit:
         """Write a commit under its sequence, or find it when it is stored already.
 
@@ -294,7 +191,7 @@ class Committer:
 
     def close(self) -> None:
         """Stage nothing more."""
-        self._stager.close()
+        self._encoder.close()
 
     def make_durable(self, written: Written) -> None:
         """Return when the commit is on disk, or has failed; an unknown outcome is tried again."""
@@ -322,12 +219,6 @@ class Committer:
         return True
 
 
-def _later(log: CommitLog, *, durable: bool) -> Later | None:
-    if log.is_remote:
-        return Uploads(log.files)
-    return Together(log.files) if durable else None
-
-
 def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:
     """Split sends into those of one commit each: a transaction goes alone."""
     if len(sends) == 1:
@@ -336,7 +227,3 @@ def _runs(sends: Sequence[Sends], most: int) -> Iterable[Sequence[Sends]]:
     for whole, group in groupby(sends, lambda send: isinstance(send, Gathered)):
         some = list(group)
         yield from ([send] for send in some) if whole else cut(some, lambda send: send.size, most)
-
-
-def _inline_bytes(unit: Unit) -> int:
-    return sum(body.size for body in unit.bodies)

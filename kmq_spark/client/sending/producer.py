@@ -28,6 +28,7 @@ from kmq_spark.client.records.values import (
 from kmq_spark.client.sending.batch_columns import by_position, common_length, keys_in_bytes
 from kmq_spark.client.sending.commits import Commits
 from kmq_spark.client.sending.committer import Committer
+from kmq_spark.client.sending.encoder import Encoder
 from kmq_spark.client.sending.pending import Pending
 from kmq_spark.client.sending.schedule import scheduled
 from kmq_spark.client.sending.sends import ArrowSend, BatchSend, OnDelivery, Sends
@@ -94,12 +95,12 @@ class Producer(Resource, Transactional):
             batch_bytes=settings.batch_bytes,
             max_bytes=settings.max_pending_bytes,
         )
+        self._encoder = Encoder(log, self._router, durable=settings.durable)
         self._committer = Committer(
             log,
-            self._router,
+            self._encoder,
             name=name or log.environment.new_uuid().hex,
             epoch=_open_epoch(log, name) if name else 0,
-            durable=settings.durable,
         )
         self._commits = Commits(log, self._pending, self._committer, durable=settings.durable)
         self._lingers = settings.linger > 0
@@ -255,7 +256,7 @@ class Producer(Resource, Transactional):
         batches = batches_of(self._log, topic, data)
         send = ArrowSend(topic, batches, partition, self._pending.expedite)
         if not self._in_transaction:
-            self._committer.prepare(send)
+            self._encoder.prepare(send)
         return self._put(send)
 
     def _all_values(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from kmq_spark.client.consuming.consumer import Consumer
 from kmq_spark.client.sending.committer import Committer
+from kmq_spark.client.sending.encoder import Encoder
 from kmq_spark.client.sending.gathered import Gathered
 from kmq_spark.client.sending.pending import Pending
 from kmq_spark.client.sending.transaction import Transaction
@@ -22,6 +23,7 @@ class Transactional:
 
     _log: CommitLog
     _pending: Pending
+    _encoder: Encoder
     _committer: Committer
     _transaction: Transaction | None
     _closed: bool
@@ -88,7 +90,7 @@ class Transactional:
 
     def _new_gathered(self) -> Gathered:
         return Gathered(
-            self._pending.expedite, self._committer.stage, self._log.environment.monotonic
+            self._pending.expedite, self._encoder.stage, self._log.environment.monotonic
         )
 
     def _abort(self, cause: KmqError) -> None:
