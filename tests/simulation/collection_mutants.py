@@ -8,7 +8,7 @@ import pytest
 
 from kmq_storage.log.binding import binding
 from kmq_storage.log.checkpoints import checkpoint
-from kmq_storage.maintenance import collect
+from kmq_storage.maintenance import collect_rule
 from tests.simulation.mutants import Mutant, _nothing
 
 
@@ -19,8 +19,8 @@ def names_what_was_condemned(patch: pytest.MonkeyPatch) -> None:
 
 def collects_orphans_without_a_word(patch: pytest.MonkeyPatch) -> None:
     """Files that no commit named yet are deleted by their age alone."""
-    patch.setattr(collect.CollectFacts, "goes", _by_age_alone)
-    patch.setattr(collect.CollectFacts, "to_condemn", lambda *_: 0)
+    patch.setattr(collect_rule.CollectFacts, "goes", _by_age_alone)
+    patch.setattr(collect_rule.CollectFacts, "to_condemn", lambda *_: 0)
 
 
 def _by_age_alone(facts: Any, file: Any) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from kmq_storage import paths
 from kmq_storage.format.file_ids import new_file_id
-from kmq_storage.maintenance.collect import CollectFacts, Root, plan_collect, plan_roots
+from kmq_storage.maintenance.collect_rule import CollectFacts, Root, plan_collect, plan_roots
 from kmq_storage.maintenance.references import References
 from kmq_storage.objects.files import FoundFile
 from kmq_storage.objects.memory import memory_disk
