@@ -14,7 +14,7 @@ from kmq_storage.log.state.queues.queue import Slip
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.pins import Pin, encode_pin
 from kmq_storage.objects.local import LocalDisk
-from kmq_storage.queues.deliveries import try_acquire
+from kmq_storage.queues.handing import try_acquire
 from kmq_storage.queues.slips import OwnPage
 from tests.support.storage import TOPIC_ID, make_topic, send
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kmq_storage.format.queue_entries import Run
-from kmq_storage.queues.deliveries import merged
+from kmq_storage.queues.handing import merged
 
 _RUNS = st.lists(
     st.builds(

@@ -26,7 +26,7 @@ from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import LOCKED, Block
 from kmq_storage.log.state.queues.source import Source
 from kmq_storage.log.state.store_state import StoreState
-from kmq_storage.queues import deliveries
+from kmq_storage.queues import handing
 from tests.simulation import transacting
 from tests.simulation.mutants import Mutant, _nothing
 
@@ -57,7 +57,7 @@ def hands_out_what_was_planned(patch: pytest.MonkeyPatch) -> None:
             log.commit([Unit((entry,))])
         return entry if runs else None
 
-    patch.setattr(deliveries, "try_acquire", planned)
+    patch.setattr(handing, "try_acquire", planned)
     patch.setattr(binding, "bound_acquire", bound)
 
 

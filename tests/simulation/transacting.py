@@ -23,7 +23,7 @@ from kmq_storage.errors import (
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry, ProducerEntry
 from kmq_storage.format.queue_entries import ACK
 from kmq_storage.log.binding.binding import RefusedError, Unit
-from kmq_storage.queues import deliveries
+from kmq_storage.queues import handing
 from tests.simulation.ledger import Place
 from tests.simulation.oracle import Part, Record
 from tests.simulation.queueing import JOBS
@@ -108,8 +108,8 @@ class Looper(Writer):
         entries = [entry for unit in units for entry in unit.entries]
         entries += offsets
         if held:
-            queue = deliveries.live_queue(log.state, self._queueing.queue_id, JOBS)
-            entries.append(deliveries.answer(log, queue, ACK, runs_of_deliveries(held)))
+            queue = handing.live_queue(log.state, self._queueing.queue_id, JOBS)
+            entries.append(handing.answer(log, queue, ACK, runs_of_deliveries(held)))
         bodies = tuple(body for unit in units for body in unit.bodies)
         return Unit(tuple(entries), bodies, synced=all(unit.synced for unit in units))
 

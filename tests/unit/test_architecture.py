@@ -57,9 +57,7 @@ LAYERS = (
     ("kmq_storage.groups",),  # administration
     ("kmq_storage.topics",),
     ("kmq_storage.queues.filters",),
-    tuple(
-        f"kmq_storage.queues.{name}" for name in ("deliveries", "looking", "lost_records", "slips")
-    ),
+    tuple(f"kmq_storage.queues.{name}" for name in ("handing", "looking", "lost_records", "slips")),
     ("kmq_storage.queues",),  # administration, letters
     ("kmq_storage.keyed", "kmq_storage.tracing"),
     ("kmq_storage.cloning.sharing",),

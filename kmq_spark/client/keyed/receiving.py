@@ -37,7 +37,7 @@ from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import to_datetime
 from kmq_storage.names import accounts_of, check_name
 from kmq_storage.objects.fork import generation
-from kmq_storage.queues.deliveries import id_in_store, when_interrupted
+from kmq_storage.queues.handing import id_in_store, when_interrupted
 
 #: Turns are taken in so many lanes; queues in the same lane change one after the other.
 _LANES = 1_024

@@ -25,7 +25,7 @@ from kmq_storage.log.state.queues.late_answers import names_in, too_late
 from kmq_storage.log.state.queues.queue import Queue, Slip
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import NEVER
-from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues import handing
 from kmq_storage.queues.slips import OwnPage, counted, ending, picked, place_of, take_over
 from kmq_storage.waking import Bell, Sleepers
 

@@ -32,7 +32,7 @@ from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import no_queue, spans_of
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
-from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues import handing
 from kmq_storage.queues.administration import dead_letters_of
 from kmq_storage.queues.lost_records import loss_met
 from kmq_storage.queues.slips import take_over_ended

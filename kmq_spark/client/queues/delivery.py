@@ -15,7 +15,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import AnswerEntry, Run
 from kmq_storage.model import to_datetime
 from kmq_storage.objects.fork import generation
-from kmq_storage.queues.deliveries import merged
+from kmq_storage.queues.handing import merged
 
 
 class Answers(Protocol):

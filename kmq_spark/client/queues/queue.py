@@ -56,8 +56,7 @@ from kmq_storage.log.state.queues.queue import Queue as StoredQueue
 from kmq_storage.model import QueueStats
 from kmq_storage.names import check_name
 from kmq_storage.objects.fork import generation, reopen_in_child
-from kmq_storage.queues import administration
-from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues import administration, handing
 from kmq_storage.queues.looking import look_ahead
 from kmq_storage.queues.lost_records import finish_missing
 

@@ -27,7 +27,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import Slice, scan
 from kmq_storage.names import queue_of_log
 from kmq_storage.objects.fork import generation
-from kmq_storage.queues.deliveries import id_in_store, merged
+from kmq_storage.queues.handing import id_in_store, merged
 
 if TYPE_CHECKING:
     import numpy.typing as npt

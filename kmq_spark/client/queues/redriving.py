@@ -10,7 +10,7 @@ from kmq_spark.client.queues.reading import missing_of
 from kmq_spark.errors import QueueFullError
 from kmq_storage.format.queue_entries import ACK, EXTEND, Run
 from kmq_storage.log.state.queues.queue import Queue as StoredQueue
-from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues import handing
 from kmq_storage.queues.lost_records import finish_missing
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, 
 from kmq_storage.log.binding.uniq_binding import StoredBeforeError
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
-from kmq_storage.queues.deliveries import forget_expired
+from kmq_storage.queues.handing import forget_expired
 from kmq_storage.waking import can_be_interrupted
 
 _LOGGER = logging.getLogger(__name__)

@@ -35,7 +35,7 @@ from kmq_storage.format.queue_entries import ACK, Run
 from kmq_storage.groups.administration import Offsets, offset_entries
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.names import check_name
-from kmq_storage.queues.deliveries import answer, id_in_store, merged
+from kmq_storage.queues.handing import answer, id_in_store, merged
 
 if TYPE_CHECKING:
     from kmq_spark.client.sending.producer import Producer

@@ -20,7 +20,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import scan
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.names import queue_of_log
-from kmq_storage.queues.deliveries import answer
+from kmq_storage.queues.handing import answer
 
 #: How many offsets are searched for the next record behind dropped ones.
 _LOOKED_AT = 100_000

@@ -13,7 +13,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.format.queue_entries import RECALL, Run
 from kmq_storage.log.binding.binding import Unit
-from kmq_storage.queues.deliveries import answer
+from kmq_storage.queues.handing import answer
 
 
 @pytest.mark.parametrize("filter_", [None, "n = 1"])

@@ -9,7 +9,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.queue_entries import AcquireEntry
-from kmq_storage.queues import deliveries
+from kmq_storage.queues import handing
 
 
 def _interrupted(*_: object) -> None:
@@ -51,7 +51,7 @@ def test_what_a_receive_was_reading_when_it_was_interrupted_is_free_at_once(
 def test_what_a_receive_was_to_look_at_when_it_was_interrupted_is_free_at_once(
     store: kmq.Store, queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
 ):
-    acquire = deliveries.try_acquire
+    acquire = handing.try_acquire
 
     def acquired(*given: Any, **options: Any) -> AcquireEntry | None:
         found = acquire(*given, **options)
@@ -60,7 +60,7 @@ def test_what_a_receive_was_to_look_at_when_it_was_interrupted_is_free_at_once(
 
     for receive in (lambda: queue.receive(2), queue.receive_arrow):
         with monkeypatch.context() as patch:
-            patch.setattr(deliveries, "try_acquire", acquired)
+            patch.setattr(handing, "try_acquire", acquired)
             with pytest.raises(KeyboardInterrupt):
                 receive()
     found = store.queue("q").receive(2)

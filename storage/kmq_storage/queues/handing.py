@@ -1,4 +1,4 @@
-"""Deliveries of a queue: acquire records, answer for them, and wait for more.
+"""Handing out records of a queue: acquire them, answer for them, and wait for more.
 
 This prepares the commits. `log.state.queues.queue` decides about them when they are bound.
 """
