@@ -129,7 +129,7 @@ COMMANDS = (
                 "--watch",
                 type=seconds,
                 metavar="SECONDS",
-                help="archive again every so many seconds",
+                help="archive again after this many seconds",
             ),
         ),
     ),

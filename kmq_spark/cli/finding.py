@@ -101,9 +101,7 @@ COMMANDS = (
         (
             _TOPIC,
             *_WANTED,
-            argument(
-                "--max", type=count, default=100, metavar="N", help="print at most so many (100)"
-            ),
+            argument("--max", type=count, default=100, metavar="N", help="print at most N (100)"),
         ),
     ),
     Command(

@@ -45,7 +45,7 @@ _SETTINGS = (
         "--max-deliveries",
         type=positive,
         metavar="N",
-        help="after so many deliveries without success: dead letter (16)",
+        help="after N deliveries without success: dead letter (16)",
     ),
     argument(
         "--backoff",
@@ -63,7 +63,7 @@ _SETTINGS = (
         "--capacity",
         type=positive,
         metavar="ROWS",
-        help="refuse more while it has so many unfinished records",
+        help="refuse more while it has N unfinished records",
     ),
     argument(
         "--uniq-window",
@@ -173,7 +173,7 @@ COMMANDS = (
         "queue redrive",
         "move a queue's dead letters back to it",
         _redrive,
-        (_NAME, argument("--max", type=positive, metavar="N", help="move at most so many")),
+        (_NAME, argument("--max", type=positive, metavar="N", help="move at most N")),
     ),
     Command("queue delete", "delete a queue and what was sent to it", _delete, (_NAME,)),
 )

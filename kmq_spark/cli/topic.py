@@ -43,7 +43,7 @@ _SETTINGS = (
         "--retention-bytes",
         type=_or_none(positive),
         metavar="BYTES",
-        help="keep at least so many bytes of each partition; none: all",
+        help="keep at least N bytes of each partition; none: all",
     ),
     argument(
         "--cleanup",
@@ -57,7 +57,7 @@ _SETTINGS = (
         "--capacity",
         type=_or_none(positive),
         metavar="ROWS",
-        help="refuse more than so many records; none: no limit",
+        help="refuse more than N records; none: no limit",
     ),
     argument("--max-record-bytes", type=positive, metavar="BYTES", help="refuse larger records"),
     argument(
