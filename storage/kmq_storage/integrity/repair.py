@@ -142,7 +142,7 @@ def _go_on_behind(log: CommitLog, damage: Sequence[Damage] = ()) -> Iterator[str
         row = found.row
         yield (
             f"{found.topic}-{found.partition}: offsets {row.base_offset} to {row.end_offset - 1} "
-            "stand in a segment, and are there again"
+            "are in a segment, and are there again"
         )
     for cut in behind.cut:
         gap = cut.gap
@@ -202,7 +202,7 @@ def _leave_behind(log: CommitLog) -> Iterator[str]:
     yield _newest(log)
     needed = references_of(log.files, log.reload()).lowest_log_file()
     for file in log.drop_before(min(behind, needed)):
-        yield f"{file}: was removed, its records stand in segments"
+        yield f"{file}: was removed, its records are in segments"
 
 
 def _newest(log: CommitLog) -> str:
@@ -220,4 +220,4 @@ def _forget_older(log: CommitLog, damage: Sequence[Damage]) -> Iterator[str]:
         yield _newest(log)
         for root in checkpoints(log.files)[2:]:
             log.files.remove(paths.checkpoint_file(*root))
-            yield f"{paths.checkpoint_file(*root)}: was removed, newer ones stand"
+            yield f"{paths.checkpoint_file(*root)}: was removed, there are newer ones"

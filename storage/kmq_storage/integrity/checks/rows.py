@@ -90,7 +90,7 @@ class PartitionCheck:
         if base > self._position:
             yield from self._uncovered(self._position, base)
         elif base < self._position and self._position > self._part.start:
-            reason = "these offsets stand in two places"
+            reason = "these offsets are in two places"
             yield self._damage(rows[0].path(self._key), base, self._position, reason)
 
     def _uncovered(self, start: int, end: int) -> Iterator[Finding]:

@@ -66,7 +66,7 @@ def unreadable_pins(files: Files) -> Iterator[str]:
 
 
 def check_locks(files: Files) -> Iterator[Finding]:
-    """Notes on damaged locks, which do no harm, since they only tell who works."""
+    """Notes on damaged locks, which do no harm, since they only name their holder."""
     for file in files.walk(paths.LOCK_FOLDER):
         if paths.try_epoch(file.path) is not None:
             with suppress(FileNotFoundError):  # the next epoch began

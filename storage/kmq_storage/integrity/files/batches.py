@@ -54,7 +54,7 @@ def check_chunk(
 def _differs(batch: pa.RecordBatch, chunk: Chunk) -> str | None:
     """How an intact batch differs from what its chunk says; None if it doesn't."""
     if batch.num_rows != chunk.rows:
-        return f"{batch.num_rows} records stand where {chunk.rows} should"
+        return f"{batch.num_rows} records are where {chunk.rows} should be"
     if batch.num_rows and timestamp_bounds(batch) != (chunk.min_timestamp, chunk.max_timestamp):
         return "timestamps are outside the bounds that are said of them"
     offsets = offsets_of(batch)

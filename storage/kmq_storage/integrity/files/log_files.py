@@ -73,7 +73,7 @@ class LogFilesCheck:
             return
         start, end = cursor.position, log.contents().size
         if end - start >= HEADER_BYTES and bytes(log.read(start, len(MAGIC))) == MAGIC:
-            yield Note(file, f"what stands from byte {start} on was written again behind the file")
+            yield Note(file, f"its bytes from {start} on were written again behind the file")
         else:
             yield from marks(log.read, [(start, end)], file)
 

@@ -54,7 +54,7 @@ def check_segment(
     chunks = footer.chunks
     first = _first_position(footer, segment)
     if checksum(brought_in(contents.slice(0, first))) != footer.head_checksum:
-        reason = "checksum of what stands before the batches doesn't match"
+        reason = "checksum of what is before the batches doesn't match"
         yield replace(whole, reason=reason)
     is_sorted, runs = is_run(segment.columns), cache(runs)
     for chunk in chunks:

@@ -38,5 +38,5 @@ def lost_end(log: CommitLog) -> LogDamage | None:
     last = log.refresh().lsn  # read afterwards, as writers of these files may commit meanwhile
     if known <= last:
         return None
-    reason = "objects are missing; files were made by who knew them"
+    reason = "objects are missing that other files were made after"
     return LogDamage(paths.commit_object(last + 1), reason, last + 1, known)

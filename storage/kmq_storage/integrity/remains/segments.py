@@ -73,7 +73,7 @@ def find_segments(files: Files, store_id: uuid.UUID) -> Iterator[FoundSegment]:
 def named_ends(files: Files, store_id: uuid.UUID) -> Iterator[tuple[Key, int]]:
     """The least end of each partition, by the names of its segments, damaged ones included.
 
-    The first offset of a segment, which its name tells, was surely given out.
+    The first offset of a segment, which its name tells, was given out for certain.
     """
     shared = shared_files(files, store_id, paths.SEGMENT_FOLDER)
     for file in chain(files.walk(paths.SEGMENT_FOLDER), shared):

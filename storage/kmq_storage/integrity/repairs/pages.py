@@ -36,7 +36,7 @@ from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
-_LOST = "what said where it stands was lost"
+_LOST = "what said where it is was lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,4 +200,4 @@ def _cut_out(state: StoreState, span: _Span) -> str:
     topic.index(span.number).cut_out(Gap(span.low, span.high, _LOST))
     state.cut.add(span.key)
     part.rows = max(part.rows - (span.high - span.low), 0)
-    return f"{topic.name}-{span.number}: offsets {span.low} to {span.high - 1} stand nowhere"
+    return f"{topic.name}-{span.number}: offsets {span.low} to {span.high - 1} are in no file"

@@ -110,7 +110,7 @@ class RebuiltPartition:
             self._part.end = base
 
     def _tell_lost(self, start: int, end: int) -> None:
-        self._tell(f"{self._name}: offsets {start} to {end - 1} stand nowhere")
+        self._tell(f"{self._name}: offsets {start} to {end - 1} are in no file")
 
     def _count_later(self, later: Row, end: int) -> None:
         """Count the records before the log in a segment that reaches into it."""
