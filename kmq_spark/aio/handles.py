@@ -102,8 +102,8 @@ class GivingWay:
     def _longest(self, call: Call) -> float:
         """How long a call may wait in one go: until one of all is to be done.
 
-        One that does not end though its time is over, in a loop that stands still, say, has others
-        look for it less and less often.
+        A call whose time is over and that does not end, for example since its loop is blocked, is
+        looked at less and less often.
         """
         now, others = time.monotonic(), [each for each in list(self._calls) if each is not call]
         first = min((self._due(each) for each in others), default=math.inf) - now

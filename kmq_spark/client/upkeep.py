@@ -93,7 +93,7 @@ class Upkeep:
     def pin(self, seconds: float | timedelta) -> AbstractContextManager[None]:
         """Keep every present file of the store during a `with` block, for a long reader.
 
-        The pin ends with the block, and after `seconds` at the latest, should this process die.
+        The pin ends with the block, or after `seconds`, if this process dies.
         Records that are trimmed meanwhile can't be asked for anew, but a read that began before
         goes on to its end. A pin is a file in the store, so a read-only store refuses it
         (IllegalStateError).

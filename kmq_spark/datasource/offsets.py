@@ -48,7 +48,7 @@ class StreamOffset:
     positions: Positions = field(default_factory=dict)
     ids: Mapping[str, uuid.UUID] | None = None
     first: Positions | None = None
-    #: Positions of partitions that the options leave out now, should they be covered again.
+    #: Positions of partitions that the options leave out now; they may be covered again.
     left: Mapping[uuid.UUID, Mapping[int, int]] = field(default_factory=dict)
     #: The query's id, if it has a group: the same in all runs of one checkpoint.
     query: uuid.UUID | None = None

@@ -2,7 +2,7 @@
 
 It keeps no state of its own. The flights have a fixed order, and a producer's commits are atomic
 and in the order of its calls. So the topic always has the first n flights, where n is its number of
-records, and a new process skips so many.
+records, and a new process skips as many.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("store")
     parser.add_argument("topic")
     parser.add_argument("--rate", type=float, required=True, help="flights per second")
-    parser.add_argument("--limit", type=int, help="stop after so many flights of the year")
+    parser.add_argument("--limit", type=int, help="stop after this many flights of the year")
     options = parser.parse_args(arguments)
     # Ctrl-C reaches the whole process group; the parent process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -28,7 +28,7 @@ class Progress:
         self._target.flush()
 
     def show(self, produced: int, processed: int, producer: str) -> None:
-        """Show where the work stands, in place of what was shown before."""
+        """Show how far the work is, in place of what was shown before."""
         lag = produced - processed
         line = f"produced {produced:,}/{self.total:,} | processed {processed:,} | lag {lag:,}"
         line += f" | {producer}"

@@ -36,7 +36,7 @@ _PRODUCING_SECONDS, _QUICK_SECONDS = 18.0, 6.0
 _FLIGHTS_PARTITIONS, _DELAYS_PARTITIONS = 4, 2
 _KILL_AT = 0.45
 _TICK_SECONDS = 0.2
-#: After so many seconds without any progress, something is broken: the demo stops.
+#: After this many seconds without progress, something is broken: the demo stops.
 _STALLED_SECONDS = 90.0
 
 

@@ -81,7 +81,7 @@ class StoreUser(BothSpellings, StaysHere):
         at_end(self._end)
         try:
             self._begin(key_value)
-        except BaseException:  # else the store would stay open for somebody who was refused
+        except BaseException:  # else the store would stay open, though the caller was refused
             self.shutdown()
             raise
 

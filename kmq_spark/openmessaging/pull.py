@@ -201,7 +201,7 @@ class PullConsumer(StoreUser):
         return bool(self._ready)
 
     def _table(self, seconds: float) -> pa.Table | None:
-        """What is read next; nobody seeks here: who is told of a loss gets what is behind it."""
+        """What is read next; nobody seeks here, so reading goes on behind a loss it raised."""
         try:
             return self._reader.consume_arrow(_TOGETHER, seconds)
         except DataLossError as error:

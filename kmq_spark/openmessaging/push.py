@@ -186,7 +186,7 @@ class PushConsumer(StoreUser):
         return True
 
     def _stored_record(self, identity: str | None) -> list[Record]:
-        """A message as its record stands in the log; none when it was trimmed meanwhile."""
+        """A message as it is in the log; none when it was trimmed meanwhile."""
         log, place = self._store.log, place_of(identity)
         topic = None if place is None else log.state.find_topic(place[0])
         if place is None or topic is None:

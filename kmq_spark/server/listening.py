@@ -19,7 +19,7 @@ from kmq_spark.server.view import View
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import UnavailableError
 
-#: A client is disconnected after so many seconds of silence, and in any case after those below.
+#: A client is disconnected after this silence, and in any case after the time below.
 _SILENCE_SECONDS = 10.0
 _CONNECTION_SECONDS = 60.0
 _CONNECTIONS = 100

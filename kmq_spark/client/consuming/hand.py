@@ -1,6 +1,6 @@
 """Records on their way to a caller: what is next in hand, and what a call took.
 
-A record counts as handed out only when nothing stands between it and its caller any more. Until
+A record counts as handed out only when nothing can come between it and its caller any more. Until
 then the call may be interrupted, or an awaiting task cancelled, and the next call begins where this
 one did. So positions change by plain assignments only: between these, Python runs no signal handler
 and switches no threads.

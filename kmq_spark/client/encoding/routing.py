@@ -31,7 +31,7 @@ Routes: TypeAlias = "npt.NDArray[np.int32] | int"
 #: Bytes that are loaded from memory together.
 _CACHE_LINE = 64
 
-#: Up to so many keys, hashing one by one is faster: numpy takes 60 us for a single key.
+#: Up to this many keys, hashing one by one is faster: numpy takes 60 us for a single key.
 _FEW = 16
 
 Partitioner = Callable[[str, bytes | None, int], int]
@@ -192,7 +192,7 @@ def _fetch(column: pa.Array) -> None:
     """Look at a binary column once from front to back, so that it is in the processor's caches.
 
     To gather rows from memory takes four times as long: the processor can't foresee where the
-    next one stands.
+    next one is.
     """
     if column.type == pa.binary():
         np.max(row_bytes(column)[::_CACHE_LINE], initial=0)

@@ -300,7 +300,7 @@ class _Put(SendFuture[int]):
 
 
 def _indexes(reader: QueueReader, keys: pa.ChunkedArray, first: int, topic_id: bytes) -> list[int]:
-    """Return the indexes of messages for these queues, which stand from offset `first` on."""
+    """Return the indexes of messages for these queues, whose offsets begin at `first`."""
     found: list[int] = []
     for some in keys.chunks:
         at = _known(first) + len(found)

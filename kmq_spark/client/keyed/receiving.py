@@ -39,7 +39,7 @@ from kmq_storage.names import accounts_of, check_name
 from kmq_storage.objects.fork import generation
 from kmq_storage.queues.handing import id_in_store, when_interrupted
 
-#: Turns are taken in so many lanes; queues in the same lane change one after the other.
+#: The number of lanes; the queues in one lane are changed one after the other.
 _LANES = 1_024
 #: How often a change is tried while other processes are faster.
 _TURNS = 1_000
@@ -246,7 +246,7 @@ class GroupReceiver:
         self._answer(deliveries, lambda account, offset: account.without([offset]))
 
     def move(self, delivery: KeyedDelivery, after: int, *, is_held: bool) -> int:
-        """Have a message come again in so many microseconds; returns that instant (UTC us)."""
+        """Have a message come again `after` microseconds; returns that instant (UTC us)."""
         self.log.refresh()
         at = self.log.now_us() + after
         self._answer([delivery], lambda account, offset: account.moved(offset, at, is_held=is_held))

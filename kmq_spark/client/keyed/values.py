@@ -18,7 +18,7 @@ def queue_name(queue: str | bytes) -> bytes:
 
 
 def wrong_length(length: int) -> InvalidRequestError:
-    """Return the error for a name of a queue that has so many bytes."""
+    """Return the error for a queue name of this many bytes."""
     return InvalidRequestError(
         f"the name of a queue has {length} bytes; 1 to {limits.QUEUE_NAME_BYTES_MAX} are allowed",
         field="queue",

@@ -38,7 +38,7 @@ _NEXT_TURN = 0.010
 #: Seconds after which the log is asked whether a partition is still this member's.
 _OWNER_SECONDS = 20.0
 _LOOK_AGAIN = 1.0
-#: A partition pauses at so many waiting records, until they are so few.
+#: A partition pauses when this many records wait, and goes on when so few are left.
 WAITING_MAX, WAITING_LOW = 1_000, 500
 _REASON_LENGTH_MAX = 1_000
 

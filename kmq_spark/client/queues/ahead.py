@@ -39,7 +39,7 @@ _WAITS, _WAIT = 100, 0.01
 _SORTING = 1.0
 #: A receiver is fast when it called so often, each time soon after the last.
 _PROOF = 16
-#: A pause of so many seconds ends the row of calls.
+#: A pause of this many seconds ends the row of calls.
 _PAUSE = 1.0
 
 
@@ -143,7 +143,7 @@ class Pace:
         return self._size
 
     def slow_down(self, rows: int) -> None:
-        """Count that so many records were not taken in time."""
+        """Count records that were not taken in time."""
         if rows:
             self._size = (self._size - rows) // 2  # it is doubled the next time
             if self._size < self._wanted:
@@ -174,7 +174,7 @@ class Ahead:
         self.turns = 0
 
     def take(self, most: int) -> list[Delivery]:
-        """Return at most so many of the next records in hand; none when there are none."""
+        """Return at most `most` of the next records in hand."""
         ready = self._ready
         found: list[Delivery] = []
         try:  # `suppress` takes as long as the rest

@@ -129,7 +129,7 @@ def bury(
 
 
 def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
-    """The runs with the first so many records, and the rest."""
+    """The runs of the first `most` records, and the rest."""
     taken: list[Run] = []
     left: list[Run] = []
     for run in runs:

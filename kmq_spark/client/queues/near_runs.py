@@ -1,7 +1,7 @@
 """Runs of a queue's records that are near each other, read at once.
 
 A queue with priorities, or whose records were finished in no order, hands out thousands of short
-runs. Reading each alone costs more than reading what stands between them as well. Pure.
+runs. Reading each alone costs more than also reading what is between them. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers
 
 #: The most records between two runs that are read along with them: of ten priorities in no order,
-#: those of one rarely stand further apart.
+#: those of one are rarely further apart.
 _BETWEEN = 32
 #: Average bytes above which records stay where they are mapped; smaller ones are copied.
 _COPIED = 4096

@@ -290,7 +290,7 @@ class Queue(Resource):
         delivery.hold.extended[delivery.place] = until
 
     def _after(self, seconds: float) -> int:
-        """Return the instant in so many seconds, by the log's time."""
+        """Return the instant `seconds` from now, by the log's time."""
         self._log.refresh()
         return self._log.now_us() + round(seconds * 1e6)
 

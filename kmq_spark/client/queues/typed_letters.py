@@ -21,7 +21,7 @@ IS_ROW = "dead_letter_is_row"
 
 
 class LetterRow(dict[str, Any]):
-    """The row of a letter, with the stream that it came in, should it become a letter again."""
+    """The row of a letter, with its stream, as it may become a letter again."""
 
     __slots__ = ("stream",)
 

@@ -1,6 +1,6 @@
 """From stored columns to declared types and back: dictionaries and views at any depth.
 
-A dictionary's values stand in the order of their first use in one batch.
+A dictionary's values are in the order of their first use in one batch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyarrow import types
 from kmq_spark.client.records.beneath import beneath
 from kmq_storage.format.typed import stored_type
 
-#: Indices of so many bits have room for more values than one record can hold.
+#: Indices of this many bits have room for more values than one record can hold.
 _WIDE_BITS = 32
 #: Why a value is refused that `has_room` denies.
 NO_ROOM = "has more different values in one record than the index of its dictionary can count"
@@ -112,7 +112,7 @@ def _fixed_lists(column: Any, kind: Any, mask: pa.Array | None) -> pa.Array:
     if mask is None or stored_type(column.type) == column.type:
         values = declared(beneath(column)[0], kind.value_type)
         return pa.FixedSizeListArray.from_arrays(values, type=kind, mask=mask)
-    # Beneath a null anything may stand, also indices into a dictionary without values.
+    # Beneath a null there may be anything, also indices into a dictionary without values.
     none = np.repeat(mask.to_numpy(zero_copy_only=False), length)
     places = pa.array(np.cumsum(~none) - 1, mask=none)
     values = declared(column.flatten(), kind.value_type).take(places)

@@ -1,6 +1,6 @@
 """From stored record batches to the Arrow columns that readers get, of topics of both kinds.
 
-Beside its own columns, those of kmq stand under names with a `_` in a typed topic.
+In a typed topic, the columns of kmq beside its own have names that begin with `_`.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class ArrowWork:
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:
-        """The rows of each partition stand from these offsets on."""
+        """Note the first offset that the rows got in each partition."""
         self._send.offsets = {
             partition: (first, first + self._counts[partition])
             for partition, first in sorted(first_offsets.items())

@@ -49,7 +49,7 @@ class Committer:
         self._name = name
         self._epoch = epoch
         self._next_sequence = 0
-        #: What was written last, should a signal have interrupted it.
+        #: What was written last: a signal may have interrupted it.
         self._begun: Written | None = None
 
     def check_epoch(self) -> None:

@@ -78,7 +78,7 @@ class FewRows:
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:
-        """Note that the rows of each partition stand from these offsets on; empty: unknown."""
+        """Note the first offset that the rows got in each partition; empty: unknown."""
         self._bases = first_offsets
         self._sends.placed(self, 0)
 

@@ -141,7 +141,7 @@ class Pending:
         transaction.add(sends)
 
     def _share(self, topics: int) -> int:
-        """How many of the bytes that may still gather each of so many topics may take.
+        """How many of the bytes that may still gather each of this many topics may take.
 
         Summed only when the topics have doubled: for each new topic it took a quarter of the time.
         """
@@ -328,7 +328,7 @@ class Pending:
         taken, fresh = list(self._waiting), deque[Sends]()
         all_taken = self._taken | dict.fromkeys(taken)
         self._waiting, self._open, self._taken = fresh, {}, all_taken  # all at once
-        self._urgent.silence()  # not `_arrived`: each new send would wake the worker in vain
+        self._urgent.silence()  # not `_arrived`: each new send would wake the worker for nothing
         return taken
 
     def finished(self, sends: Sequence[Sends]) -> None:

@@ -235,7 +235,7 @@ class RowWork:
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:
-        """Note that the rows of each partition stand from these offsets on; empty: unknown."""
+        """Note the first offset that the rows got in each partition; empty: unknown."""
         if self.doubles and entries is not None:
             self._resolve_doubles(entries)
         self.let_go()  # futures that are kept must not keep it

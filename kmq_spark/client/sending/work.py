@@ -27,7 +27,7 @@ class Means:
     """What work is encoded with."""
 
     router: Router
-    #: Makes record batches of a commit: inside of it up to so many bytes, or in files.
+    #: Places record batches: inside the commit up to this many bytes, else in files.
     place: Callable[[Sequence[PartitionRecords], int], Unit]
     #: UTC microseconds.
     now_us: Callable[[], int]
@@ -58,7 +58,7 @@ class Work(Protocol):
     def committed(
         self, first_offsets: dict[int, int], entries: Sequence[Entry] | None = None
     ) -> None:
-        """Note that the rows of each partition stand from these offsets on; empty: unknown.
+        """Note the first offset that the rows got in each partition; empty: unknown.
 
         `entries`: all of its commit, None when that was collected.
         """

@@ -63,7 +63,7 @@ class Written:
 def _tell_places(units: Mapping[Work, Unit], committed: Sequence[Entry]) -> None:
     """Hand each work the first offset it got per partition.
 
-    The entries of a commit stand in the order of its units, and the rows that one unit has
+    The entries of a commit are in the order of its units, and the rows that one unit has
     for a partition are contiguous.
     """
     entries = iter(entry for entry in committed if isinstance(entry, RecordsEntry))

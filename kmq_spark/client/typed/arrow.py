@@ -33,7 +33,7 @@ from kmq_storage.format.evolution import is_wider
 from kmq_storage.format.typed import is_own, stored_type
 from kmq_storage.names import nearest
 
-#: Columns that may stand beside a topic's own.
+#: Columns that data may have beside a topic's own.
 ADDED = ("_key", "_partition", "_timestamp", "_headers", "_properties")
 
 

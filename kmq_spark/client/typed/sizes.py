@@ -64,7 +64,7 @@ def _lists(column: Any) -> Sizes:
     offsets = numbers_of(column.offsets)
     inside = np.sum([value_sizes(part) for part in beneath(column)], axis=0)
     ends = np.concatenate([[0], np.cumsum(inside)])[offsets - offsets[0]]
-    sizes: Sizes = np.diff(ends) * _valid(column)  # a null may stand before items all the same
+    sizes: Sizes = np.diff(ends) * _valid(column)  # a null may have items beneath it
     return sizes
 
 

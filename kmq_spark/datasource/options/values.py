@@ -145,7 +145,7 @@ def columns(given: Given, option: str) -> tuple[str, ...] | None:
 def queues(given: Given, option: str) -> WantedQueues | None:
     """Names of queues, and beginnings of names that end with a star; None when not given.
 
-    They are separated by commas. In a JSON array each is a name as it stands, or in base64.
+    They are separated by commas. In a JSON array each is a name as it is, or in base64.
     """
     text = given.get(option.lower())
     if text is None:

@@ -83,7 +83,7 @@ class Coverage:
     def points(self, bound: Bound) -> dict[str, dict[int, Point]]:
         """Return each partition's point; InvalidRequestError unless exactly these are named.
 
-        Offsets of an earlier topic of a name stand for the start of the one that is there.
+        Offsets of a deleted topic mean the start of the topic that has its name now.
         """
         everywhere = bound.instant or _OF_WORD.get(bound.word or "")
         if everywhere is not None:

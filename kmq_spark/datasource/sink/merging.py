@@ -8,7 +8,7 @@ from dataclasses import replace
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.log.staging import PartitionRecords, SizedBatch
 
-#: A staged file is full with so many bytes or rows. It holds one record batch, so it takes 96 bytes
+#: A staged file is full at this many bytes or rows. It holds one record batch, so it takes 96 bytes
 #: of the commit; sealing makes larger files. A full file is written at once, while Spark makes the
 #: next rows. Larger ones would leave more to write when the rows end, and the whole job waits then.
 FILE_BYTES = 4 << 20

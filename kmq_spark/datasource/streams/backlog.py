@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: the archive's files is that of compressed data.
 _ARCHIVED_WEIGHT = 1024
 
-#: An estimate so many times above the limit is believed: estimates are seldom off by this much.
+#: An estimate this many times above the limit is believed: estimates are seldom off by so much.
 _SURELY_MORE = 2
 
 

@@ -15,7 +15,7 @@ from kmq_storage.log.index.spread import Spread
 if TYPE_CHECKING:
     from kmq_storage.arrays import Numbers
 
-#: The index is read for so many times what, by the estimates, a batch has room for.
+#: The index is read for this many times the rows that a batch is estimated to have room for.
 _AHEAD = 2.0
 
 
