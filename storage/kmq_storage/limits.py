@@ -108,8 +108,8 @@ APPLICATION_BYTES_MAX = 1_000
 #: A waiting reader looks again at least this often (seconds), in case a wake-up is lost.
 WAIT_RECHECK = 1.0
 
-#: Who waits for an instant looks at the clock at least this often (seconds): it may be put forward,
-#: and a machine may be suspended, which stops what the wait is measured by.
+#: A wait for an instant looks at the clock at least this often (seconds): it may be put forward,
+#: and while a machine is suspended, the monotonic clock of the wait stands still.
 CLOCK_RECHECK = 10.0
 
 #: A segment holds about this many bytes of records. Larger segments are cheaper to manage, smaller

@@ -78,14 +78,14 @@ def make_clone(
 
 @contextmanager
 def _translated(target: Disk | BucketFiles) -> Iterator[None]:
-    """A block whose OSErrors become UnavailableError; who lacks a permission is told which."""
+    """A block whose OSErrors become UnavailableError; a missing permission is named."""
     with translated(target.url):
         try:
             yield
         except PermissionError as error:
             raise UnavailableError(
                 f"no clone can be made at {target.url}: no permission for {error.filename} "
-                f"({error.strerror}); who clones reads all of the source and writes at the target",
+                f"({error.strerror}); cloning reads all of the source and writes at the target",
                 url=target.url,
             ) from error
 
@@ -199,7 +199,7 @@ def _shared_files(manifest: Manifest, own: set[bytes]) -> dict[bytes, str]:
     files = {}
     for ref in manifest.refs:
         for key, row in rows_of(manifest, ref):
-            assert row.kind != LOG, "nothing of a clone stands in the log of its source"
+            assert row.kind != LOG, "nothing of a clone is in the log of its source"
             if row.file not in own:
                 files[row.file] = row.path(key)
     return files

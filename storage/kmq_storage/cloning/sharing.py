@@ -157,7 +157,7 @@ class Registration:
 def _too_far(source: CommitLog, target: Disk | BucketFiles) -> InvalidRequestError:
     return InvalidRequestError(
         f"store {source.files.url} can't be cloned to {target.url}: a clone shares files, so it is "
-        "on the same file system (one with hard links, and by who owns the files) or in the same "
+        "on the same file system (one with hard links, by the owner of the files) or in the same "
         "bucket; use `kmq copy`",
         source=source.files.url,
         target=target.url,

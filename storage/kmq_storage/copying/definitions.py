@@ -64,5 +64,5 @@ def _check_was_not_deleted(state: StoreState, topic: Topic, url: str) -> None:
 
 
 def mark_of(topic: Topic, number: int) -> str:
-    """The application that stands for the copy of a partition; its batch is the end offset."""
+    """The application id of the copy of a partition; its batch is the end offset."""
     return f"copy/{topic.id.hex()}/{number}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-#: Up to so many values, a column is made without `pa.array()`: see `binary_column`.
+#: Up to this many values, a column is made without `pa.array()`: see `binary_column`.
 FEW = 256
 
 

@@ -30,7 +30,7 @@ def _crc32c() -> Callable[[Bytes, int], int]:
 
 
 def checksum_of(buffers: Iterable[Bytes]) -> int:
-    """The CRC-32C of buffers that stand one after another."""
+    """The CRC-32C of buffers, one after another."""
     found = 0
     for buffer in buffers:
         found = checksum(buffer, found)

@@ -21,7 +21,7 @@ def check_evolution(topic: str, old: pa.Schema, new: pa.Schema) -> None:
     kept = [name for name in new.names if name in old.names]
     if kept != old.names:
         moved = next(n for n, before in zip(kept, old.names, strict=True) if n != before)
-        raise _refused(topic, moved, "moved; columns keep their order, new ones may stand between")
+        raise _refused(topic, moved, "moved; columns keep their order, new ones may come between")
     for field in new:
         why = _why_not_added(field) if field.name not in kept else _why_not(old, field)
         if why is not None:

@@ -27,7 +27,7 @@ _COLUMN_BYTES = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class RowRanges:
-    """Non-empty ranges of non-null rows that still stand in their original buffers."""
+    """Non-empty ranges of non-null rows that are still in their original buffers."""
 
     #: The byte length of each row.
     lengths: npt.NDArray[np.int32]

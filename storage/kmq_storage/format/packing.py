@@ -134,7 +134,7 @@ def _proven(head: bytes, body: _Body, ends: Sequence[int]) -> PackedMessage:
 
 
 def parts_length(columns: int) -> int:
-    """The length of the parts of a message with so many columns."""
+    """The length of the parts of a message with this many columns."""
     return PART.size * (columns + 1)
 
 

@@ -1,7 +1,7 @@
 """Conversions between Arrow columns, numpy arrays and plain values that don't import pandas.
 
 The first `pa.array()`, `pa.scalar()` or `to_numpy()` of a process, and the first kernel that is
-given a value of Python, import pandas where it is installed: whoever called waits a second for it.
+given a value of Python, import pandas where it is installed, which takes a second.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def row_order(pieces: Sequence[Order], places: Sequence[int], queues: int) -> tu
     """At which row each queue begins, with the end, and the rows in the order of their queues.
 
     Each piece has the numbers of its rows' queues, which are below `queues`; `places` tells which
-    pieces stand one behind the other.
+    pieces follow each other.
     """
     starts = _starts_of_rounds(pieces, places, queues)
     if starts is not None:

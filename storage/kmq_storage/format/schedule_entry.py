@@ -38,7 +38,7 @@ class ScheduleEntry:
         return replace(self, base_offset=base_offset)
 
     def shifted(self, rows: int) -> ScheduleEntry:
-        """The entry for records that come behind so many more in their unit."""
+        """The entry for records that have `rows` more before them in their unit."""
         return replace(self, schedules=tuple(s._replace(row=s.row + rows) for s in self.schedules))
 
     def payload(self) -> bytes:

@@ -125,7 +125,7 @@ class SegmentEncoder:
             yield from buffers
 
     def _message(self, message: PackedMessage, each: SealedBatch) -> Iterator[Bytes]:
-        assert each.base_offset >= self._end_offset, "batches stand in the order of offsets"
+        assert each.base_offset >= self._end_offset, "batches are in the order of offsets"
         self._end_offset = each.end_offset
         start, length = self.footer_position, message.length
         low, high = each.min_timestamp, each.max_timestamp

@@ -88,8 +88,8 @@ def has_exclusive_member(log: CommitLog, group: str) -> bool:
 
 def _taken(group: str, holder: str) -> IllegalStateError:
     return IllegalStateError(
-        f"group {group} has a live member already ({holder}); who reads it alone, as a query of "
-        "Spark does, must wait until that one is closed",
+        f"group {group} has a live member already ({holder}); a reader that "
+        "needs it alone, as a query of Spark does, must wait until that one is closed",
         group=group,
         holder=holder,
     )

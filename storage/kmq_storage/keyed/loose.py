@@ -32,7 +32,7 @@ class LooseMessages:
         self._batches: OrderedDict[tuple[Location, int], pa.RecordBatch] = OrderedDict()
 
     def forget(self) -> None:
-        """Drop the cached batches, as other records stand in their places now."""
+        """Drop the cached batches, as other records have their places now."""
         self._batches.clear()
 
     def read(self, topic: Topic, offsets: Numbers) -> Iterator[pa.Array]:

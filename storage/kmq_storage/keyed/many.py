@@ -133,7 +133,7 @@ class _Ranges:
         return cls(queues, np.concatenate([part.counts for part in parts]))
 
     def per_queue(self, queues: int) -> Numbers:
-        """The number of messages of each of so many queues."""
+        """The number of messages of each queue, of `queues` in all."""
         found = np.zeros(queues, np.int64)
         np.add.at(found, self.queues, self.counts)
         return found

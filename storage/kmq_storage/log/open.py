@@ -55,7 +55,7 @@ def with_shared(files: Disk | BucketFiles, identity: Identity) -> Disk | BucketF
     if is_disk(files):
         raise InvalidRequestError(
             f"store {files.url} was taken out of its bucket: it is a clone, and files that it "
-            f"needs stand there below {', '.join(identity.origins)}; `kmq copy` makes a whole one",
+            f"needs are there below {', '.join(identity.origins)}; `kmq copy` makes a whole one",
             url=files.url,
         )
     return files.with_origins(identity.origins)

@@ -52,7 +52,7 @@ def open_identity(
         way_out = (
             "its owner can allow others to read it"
             if files.read_only
-            else "who may only read opens it with read_only=True"
+            else "to only read, open it with read_only=True"
         )
         raise UnavailableError(
             f"store {files.url} can't be opened: no permission for {error.filename} "

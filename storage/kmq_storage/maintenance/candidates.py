@@ -2,7 +2,7 @@
 
 Of tens of thousands of partitions most have nothing to do, and a look at each takes seconds. Some
 rows in pages are counted though they were trimmed, or newer rows in memory replaced them. So what
-is found is an upper bound, and who plans looks again at the partition.
+is found is an upper bound, and planning looks at the partition again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kmq_storage.log.index.row_table import ROW_BYTES, PackedRows, RowTable
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Partition
 
-#: The rows in memory of so many partitions are looked at together.
+#: The rows in memory of this many partitions are looked at together.
 _PARTITIONS = 4_096
 #: More rows than anybody waits for.
 _MANY = 1 << 62
@@ -51,7 +51,7 @@ def _folded(
             before = {key: found[key] for key in (found.keys() & keys) - alone}
             found.update(zip(keys, values, strict=True))
             found.update((key, int(fold(found[key], value))) for key, value in before.items())
-    except CorruptionError:  # whoever looks at the page's own partitions tells of it
+    except CorruptionError:  # a closer look at the page's partitions reports it
         return {key: unknown for key, *_ in _partitions(state)}
     return found
 

@@ -161,7 +161,7 @@ def _collectable(files: Files, *, is_remote: bool) -> list[FoundFile]:
     """The files that are collected once nothing refers to them, and leftovers."""
     found = [file for folder in paths.ID_FOLDERS for file in files.walk(folder)]
     found = [file for file in found if paths.is_own(file.path)]
-    # In a bucket, the log's folder has all commits and no leftovers: listing it would be in vain.
+    # In a bucket, the log's folder has all commits and no leftovers: listing it would be of no use.
     others = _NAMED_OTHERWISE if is_remote else (paths.LOG_FOLDER, *_NAMED_OTHERWISE)
     found += [file for folder in others for file in files.walk(folder) if _is_leftover(file)]
     return found if is_remote else found + _left_on_top(files)

@@ -62,7 +62,7 @@ class Bucket(Protocol):
     def put_if_absent(self, name: str, buffers: Sequence[Bytes]) -> Put:
         """Create an object if its name is free; no layer below may retry this.
 
-        It raises only errors after which surely nothing was written: PermissionError and
+        It raises only errors after which nothing was written for certain: PermissionError and
         FileNotFoundError (no such bucket).
         """
 
@@ -94,7 +94,7 @@ def url_beside(url: str, prefix: str) -> str:
 
 
 def put_outcome(create: Callable[[], object]) -> Put:
-    """The outcome of a try to create an object; raises errors that surely wrote nothing."""
+    """The outcome of a try to create an object; after an error, nothing was written."""
     try:
         create()
     except FileExistsError:

@@ -146,7 +146,7 @@ class Lease:
         last = self._last()
         if last is None:
             return "another process"
-        return f"{last.name}; should it be dead, its lease ends {last.seconds:g} s after its death"
+        return f"{last.name}; if it is dead, its lease ends {last.seconds:g} s after its death"
 
     def _after_fork(self) -> None:
         """Forget the lease in a child: only the parent holds it."""

@@ -32,7 +32,7 @@ def whole_url(text: str) -> str:
 
 
 def scheme_of(text: str) -> str:
-    """What stands before `://`, also if it is no valid scheme; empty for a path."""
+    """What is before `://`, also if it is no valid scheme; empty for a path."""
     scheme, is_url, _ = text.partition("://")
     return scheme.lower() if is_url and "/" not in scheme else ""
 

@@ -77,7 +77,7 @@ def checked_filter(expression: object) -> str:
     except UnicodeEncodeError as error:
         at = error.start + 1
         raise InvalidRequestError(
-            f"filter {expression!r}: what stands at character {at} is no text that can be stored",
+            f"filter {expression!r}: what is at character {at} is no text that can be stored",
             option="filter",
             position=at,
         ) from error
@@ -244,7 +244,7 @@ class _Parser:
             return _number(number)
         if (word := self._takes("true", "false")) is not None:
             return word == "true"
-        raise self._wrong("a value is missing (text stands in single quotes)", position)
+        raise self._wrong("a value is missing (text goes in single quotes)", position)
 
 
 def _number(text: str) -> Decimal:

@@ -129,7 +129,7 @@ class Letters:
         yield from self._scan(sent.topic_id, sent.partition, start, end)
 
     def _as_sent(self, topic: Topic, sent: RecordsEntry, commit: Commit) -> list[_Letter]:
-        """Those of a commit that were trimmed, but stand in the log as long as it does."""
+        """The letters of a commit that were trimmed, and are still in the log."""
         place = row_of_records(sent, 0, *commit.place).place((topic.id, sent.partition))
         assert isinstance(place, Chunk), "no commit has segments for records that are sent"
         batch = self._reader.stored(place, topic.layout(_COLUMNS))
@@ -142,7 +142,7 @@ class Letters:
         if topic is None or queue is None:
             return
         start = max(start, topic.partition(partition).first)
-        with suppress(KmqError):  # damaged, or collected meanwhile: the rest of the path stands
+        with suppress(KmqError):  # damaged, or collected meanwhile: the rest of the path holds
             for part in scan(
                 self._log,
                 self._reader,

@@ -78,7 +78,7 @@ def test_another_query_is_told_how_long_a_dead_one_keeps_its_group(s3_url: str) 
     shop.create("orders")
     killed = _patient(shop, Clock()).start()
     killed.all_available()
-    told = r"should it be dead, its lease ends 30 s after its death\): stop it, or wait for its end"
+    told = r"if it is dead, its lease ends 30 s after its death\): stop it, or wait for its end"
     with pytest.raises(FencedError, match=told):
         _patient(shop, Clock()).start().trigger()
 

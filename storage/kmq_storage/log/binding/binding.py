@@ -293,7 +293,7 @@ class _Binding:
     def _note(self, entry: Entry, name: str) -> None:
         identity = (type(entry), name)
         if identity in self._identities:
-            raise IllegalStateError(f"{name} stands twice in one commit", name=name)
+            raise IllegalStateError(f"{name} is in one commit twice", name=name)
         self._identities.add(identity)
 
     def _producer(self, entry: ProducerEntry) -> None:

@@ -91,7 +91,7 @@ class _Turn:
     since: float
 
 
-#: Reads the log, with about so many new commits expected.
+#: Reads the log; the argument is about how many new commits are expected.
 Look = Callable[[int], Tail]
 
 
@@ -186,7 +186,7 @@ class Contention:
             self._environment.sleep(min(commits * pace, _SLEEP_MAX))
 
     def won(self, seconds: float, lsn: int) -> None:
-        """Note that this handle made a commit, whose last attempt took so many seconds."""
+        """Note that this handle made a commit, whose last attempt took `seconds`."""
         share = _NEW_SHARE if self._last_won else 1.0
         self._commit_seconds += share * (seconds - self._commit_seconds)
         self._wins, self._missed, self._last_won = self._wins + 1, 0, lsn

@@ -107,7 +107,7 @@ class Follower:
     def advance(self, expected: int = 1) -> None:
         """Apply every new commit; when there is none, this takes one request.
 
-        If `expected` is above 1 and the last of so many commits exists, all are fetched at once.
+        If `expected` is above 1 and the last of these commits exists, all are fetched at once.
         """
         wanted = self._looks_begun + 1
         with self._looking:

@@ -246,7 +246,7 @@ def _new_pages(
 
 
 def _weight(page: _Page) -> int:
-    """The bytes of a page, but at least so many that not too many files are open at once."""
+    """The bytes of a page, but at least enough to limit how many files are open at once."""
     size: int = page[1].size
     return max(size, limits.WRITE_BYTES // limits.STAGED_TOGETHER)
 

@@ -46,14 +46,14 @@ def go_on_behind(
         state.lsn = last
         with hint.syncing():
             journal.sync(1, last)
-        with hint.rolling(last):  # nobody goes on in the file before it, should this one die here
+        with hint.rolling(last):  # if this process dies here, nobody goes on in the file before
             file = files.open_log(paths.log_file(last + 1), identity.log_file_bytes, create=True)
             file.clear_from(0)  # what an earlier end of the log left there proves nothing
             file.sync()
         hint.publish_synced(last)
         hint.publish_written(last)
         end = _end(replica.cursor, last, environment)
-        hint.count_loss(last)  # before, too: who knows no damage yet begins anew, should this die
+        hint.count_loss(last)  # before, too: if this process dies, others must begin anew
         write_checkpoint(files, state, end, environment.new_uuid, began=began)
         hint.count_roll(last)
         hint.count_loss(last)
@@ -68,7 +68,7 @@ def _end(read: Cursor, last: int, environment: Environment) -> Cursor:
 
 
 def _accept(state: StoreState, last: int, behind: Behind) -> None:
-    """Have rows and gaps where a state has damage, and no damage any more."""
+    """Replace the damage in a state by rows that were found, and gaps."""
     for found in behind.put_back:
         _put_back(state.topics[found.topic], found.partition, found.row, last)
     for each in behind.cut:
@@ -86,7 +86,7 @@ def _accept(state: StoreState, last: int, behind: Behind) -> None:
 
 
 def _put_back(topic: Topic, number: int, row: Row, last: int) -> None:
-    """Have a segment's records, in place of rows that say the same; others plan anew then."""
+    """Add the row of a segment, in place of rows for the same offsets; older plans are void."""
     part = topic.parts[number]
     part.end = max(part.end, row.end_offset)
     part.layout_lsn = last

@@ -118,7 +118,7 @@ class ChunkReader:
             if self._prover.takes(parts):
                 self._prover.begin(chunk.location, self._bytes(chunk.location), parts)
         except (CorruptionError, OSError):
-            return  # who reads it is told
+            return  # the read that follows reports it
 
     def forget_proofs(self) -> None:
         """Nothing of what was begun is read soon."""

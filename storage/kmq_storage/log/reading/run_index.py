@@ -212,7 +212,7 @@ class RunIndex:
         return rows[0], rows[1]
 
     def counts_below(self, names: pa.Array, offset: int) -> Numbers:
-        """As `counts`, for so many queues that it pays to read all offsets of the run."""
+        """As `counts`, for enough queues that it pays to read all offsets of the run."""
         first, behind = self.spans(names)
         if offset >= self.place.end_offset:
             return behind - first

@@ -180,7 +180,7 @@ def lost_ranges(state: StoreState, last: int, unnamed: Unnamed) -> list[CutOut]:
 
 
 def rows_at_most(commits: int) -> int:
-    """The most records that so many unreadable commits may have had inline."""
+    """The most records that this many unreadable commits may have had inline."""
     return commits * limits.SMALL_COMMIT_BYTES_MAX // _ROW_BYTES_MIN
 
 

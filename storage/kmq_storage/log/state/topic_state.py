@@ -56,14 +56,11 @@ class Partition:
         return min(max(position, self.first), self.end)
 
     def drop(self, rows: int, size: int) -> None:
-        """Hold so many records and bytes less; of some the commit may be lost that counted them."""
+        """Count records and bytes as gone; the commit that counted some of them may be lost."""
         self.rows, self.size = max(self.rows - rows, 0), max(self.size - size, 0)
 
     def found_again(self, start: int, end: int) -> None:
-        """Have records at offsets that were counted as lost, or before a begin nobody knew.
-
-        Who sent them knew better than the manifest that was made anew meanwhile.
-        """
+        """Add records at offsets that a rebuilt manifest counted as lost or before the start."""
         assert self.index is not None, "an offset is given out once"
         if start < self.start:
             self.index.gaps.append(Gap(start, self.end, "the manifest was lost"))

@@ -47,7 +47,7 @@ from kmq_storage.model import QueueSettings, QueueStats
 #: Start and end of the partitions that a queue reads.
 Spans: TypeAlias = Mapping[Key, tuple[int, int]]
 
-#: Stands for no limit: no record has so many deliveries.
+#: No limit: no record has so many deliveries.
 _UNLIMITED = 2**31 - 1
 
 
