@@ -52,11 +52,22 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
             url=url,
             errno=error.errno,
         )
-    may_not = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-    way_out = "; with read_only=True it is enough to be allowed to read" if may_not else ""
     return UnavailableError(
-        f"store {url} can't be read or written: {error}{way_out}", url=url, errno=error.errno
+        f"store {url} can't be read or written: {error}{_way_out(error)}",
+        url=url,
+        errno=error.errno,
     )
+
+
+def _way_out(error: OSError) -> str:
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return (
+            "; who writes must be allowed to change all files of the store, with read_only=True it "
+            "is enough to be allowed to read"
+        )
+    if error.errno == errno.EMFILE:
+        return "; close files of this process, or let it have more of them (ulimit -n)"
+    return ""
 
 
 def broken_end(damage: LogDamage) -> CorruptionError:

@@ -122,7 +122,7 @@ class LocalLog:
         """See `CommitLog.written_state`; it announces a commit, which wakes one waiting reader."""
         self._check_writable()
         self._hint.announce()
-        with self._writing:
+        with self._writing, translated(self.files.url):
             if not self._end.follow():
                 with self._end.given_back, self._end:
                     pass
