@@ -53,6 +53,9 @@ class GroupSync:
         self._has_failed = False
         #: The synced LSN when this last waited for a sync of another process.
         self._waited_at = -1
+        #: What a read-only handle synced itself, as nobody else may: the page's losses then, as
+        #: other commits have the numbers of lost ones, and the last LSN.
+        self._own = (0, 0)
 
     def sync_read_only(self, written: int, known: int) -> int:
         """Sync what others wrote, for a read-only handle: without locks, and without publishing it.
@@ -64,6 +67,8 @@ class GroupSync:
         reports lost pages only once, this handle then shows only what others synced.
         """
         self._let_others_end(written)
+        losses = self._hint.losses
+        known = max(known, self._own[1] if self._own[0] == losses else 0)
         synced = max(self._synced(), known)
         if synced >= written or self._is_doubtful():
             return min(synced, written)
@@ -80,7 +85,10 @@ class GroupSync:
                 synced + 1,
             )
             return synced
-        return min(max(self._synced(), known), written) if self._is_doubtful() else written
+        if self._is_doubtful():
+            return min(max(self._synced(), known), written)
+        self._own = losses, written
+        return written
 
     def _let_others_end(self, written: int) -> None:
         """Wait for another process's sync under way, since it may cover everything written."""
