@@ -75,7 +75,7 @@ class Partition:
 class Topic:
     """One topic: its definition and partitions."""
 
-    __slots__ = ("_manifest", "columns", "id", "name", "parts", "settings", "turns")
+    __slots__ = ("_manifest", "_topic_id", "columns", "id", "name", "parts", "settings", "turns")
 
     def __init__(self, topic_id: bytes, name: str, manifest: Manifest | None) -> None:
         self.id = topic_id
@@ -87,11 +87,14 @@ class Topic:
         #: For each lane, the last commit that changed something in it.
         self.turns: dict[int, int] = {}
         self._manifest = manifest
+        self._topic_id: uuid.UUID | None = None
 
     @property
     def topic_id(self) -> uuid.UUID:
         """The id, which tells this topic from an earlier one of the same name."""
-        return uuid.UUID(bytes=self.id)
+        if self._topic_id is None:  # a stream asks thousands of topics in each trigger
+            self._topic_id = uuid.UUID(bytes=self.id)
+        return self._topic_id
 
     @property
     def partitions(self) -> int:
