@@ -50,11 +50,14 @@ class KmqBatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make everything that the tasks staged visible at once."""
-        from kmq_spark.datasource.sink.commit import commit_written
+        from kmq_spark.datasource.sink.commit import commit_written, warn_of_skipped_write
 
-        if not self._sink.stored:
-            log = open_log(self._sink.url, read_only=False)
-            commit_written(log, _written(messages), self._sink.batch, also=self._sink.move)
+        sink, is_new = self._sink, not self._sink.stored
+        if is_new:
+            log = open_log(sink.url, read_only=False)
+            is_new = commit_written(log, _written(messages), sink.batch, also=sink.move)
+        if sink.batch is not None and not is_new:
+            warn_of_skipped_write(sink.batch)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Do nothing: staged files that no commit names are invisible."""
@@ -86,7 +89,7 @@ class KmqStreamWriter(ArrowStreamWriter):
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Make the batch visible, unless it is stored already."""
         from kmq_spark.datasource.sink.checkpoint import sync_checkpoint
-        from kmq_spark.datasource.sink.commit import commit_written
+        from kmq_spark.datasource.sink.commit import commit_written, warn_of_old_batch
 
         written = _written(messages)
         queries = {each.query for each in written}
@@ -98,7 +101,9 @@ class KmqStreamWriter(ArrowStreamWriter):
             if checkpoint is not None:
                 sync_checkpoint(checkpoint)
             log = open_log(self._sink.url, read_only=False)
-            commit_written(log, written, self._sink.counted(query, batchId))
+            batch = self._sink.counted(query, batchId)
+            if not commit_written(log, written, batch):
+                warn_of_old_batch(log, batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Do nothing: the commit may have succeeded, and what no commit names is invisible."""

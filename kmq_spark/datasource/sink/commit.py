@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from kmq_spark.datasource.sink.merging import merged
 from kmq_spark.datasource.sink.sink import Written
+from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import OffsetOutOfRangeError
 from kmq_storage.format.entries import BatchIdEntry, Entry, RecordsEntry
 from kmq_storage.format.manifest import Key
@@ -38,8 +39,8 @@ def commit_written(
     batch: BatchIdEntry | None,
     *,
     also: Sequence[Entry] = (),
-) -> None:
-    """Make a batch visible at once and durable, unless it is stored already.
+) -> bool:
+    """Make a batch visible at once and durable; False if it is stored already.
 
     `also` are entries of the same commit, after its records: what they change is stored with the
     batch, and once.
@@ -47,12 +48,38 @@ def commit_written(
     unit = _unit_of(log, written, () if batch is None else (batch,), also)
     assert _rows_in(unit) == sum(map(_rows_of, written)), "each row is named once"
     if not unit.entries:
-        return
+        return True
     try:
         log.commit([unit], durable=True)
     except DuplicateCommitError as stored:
         _log.info("batch %s is stored already, in commit %s", batch, stored.lsn)
         _wait_for(log, stored.lsn)
+        return False
+    return True
+
+
+def warn_of_skipped_write(batch: BatchIdEntry) -> None:
+    """Log that the rows of a batch write were not stored: it may be no repetition."""
+    target, _, application = batch.application.partition(" ")
+    where = "" if target.strip("0") else ", for rows that name their topics in a column"
+    warn_once(
+        f"txnVersion {batch.version} of txnAppId {application!r}, or a later one, is stored "
+        f"already{where}: this write's rows are not stored. That is right for a write that is "
+        "repeated. A second write of one version, and a query that starts over with a new "
+        "checkpoint, need a txnAppId of their own"
+    )
+
+
+def warn_of_old_batch(log: CommitLog, batch: BatchIdEntry) -> None:
+    """Log that a stream's rows were not stored, unless this was its last batch, as in a replay."""
+    last = log.refresh().batch_version(batch.application)
+    if last is not None and batch.version < last:
+        query = batch.application.partition(" ")[2]
+        warn_once(
+            f"batch {batch.version} of query {query} was not stored: the query has stored batch "
+            f"{last} there already, so its checkpoint is an old one or a copy, and what it plans "
+            "may be other records. Give it a new checkpoint"
+        )
 
 
 def _wait_for(log: CommitLog, lsn: int) -> None:

@@ -17,6 +17,7 @@ from kmq_spark.datasource.sink import checkpoint
 from kmq_spark.datasource.sink.commit import commit_written
 from kmq_spark.datasource.sink.sink import Written, open_sink
 from kmq_spark.datasource.source import KmqDataSource
+from kmq_spark.datasource.warning import warn_once
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import InvalidRequestError
@@ -112,6 +113,46 @@ def test_a_version_counts_for_its_target_as_in_delta(shop: Shop) -> None:
     shop.delete("orders")
     shop.create("orders")
     assert _save(shop, [b"c"], txnAppId="job", txnVersion="1")
+
+
+def test_a_batch_write_that_is_skipped_is_told_with_what_to_do(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    shop.create("returns")
+    for topic in ("orders", "returns"):  # one target, as rows that name their topics have none
+        assert not caplog.messages
+        _save_routed(shop, topic, b"a", txnAppId="a job", txnVersion="7")
+    assert shop.values("returns") == []
+    (told,) = caplog.messages
+    assert "txnVersion 7 of txnAppId 'a job'" in told
+    assert "rows that name their topics in a column" in told
+    assert "need a txnAppId of their own" in told
+
+
+def test_a_job_that_finds_its_version_stored_only_at_the_commit_is_told_so_too(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    options = {"path": shop.url, "topic": "orders", "txnAppId": "job", "txnVersion": "1"}
+    sinks = [open_sink(parse_sink_options(options)) for _ in range(2)]
+    for sink in sinks:
+        KmqBatchWriter(sink).commit([_task(shop, b"a")])
+    assert shop.values("orders") == [b"a"]
+    assert [message for message in caplog.messages if "txnAppId 'job'" in message]
+
+
+def test_a_stream_whose_checkpoint_is_an_old_one_is_told_so_and_a_replay_is_not(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    for number in (4, 4):
+        _commit_batch(shop, number, _task(shop, b"a", query="q"))
+    assert not caplog.messages
+    _commit_batch(shop, 2, _task(shop, b"b", query="q"))
+    (told,) = caplog.messages
+    assert "batch 2 of query q was not stored" in told
+    assert "has stored batch 4" in told
 
 
 def test_queries_on_copies_of_one_checkpoint_store_their_batches_in_topics_of_their_own(
