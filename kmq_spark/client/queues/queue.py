@@ -30,6 +30,7 @@ from kmq_spark.client.queues.reading import (
     slices_of,
     table_of_slices,
 )
+from kmq_spark.client.queues.recalling import recall
 from kmq_spark.client.queues.redriving import move_back
 from kmq_spark.client.queues.table import state_table
 from kmq_spark.client.records.metadata import RecordMetadata
@@ -376,8 +377,7 @@ class Queue(Resource):
                 queue=self.name,
             )
         self._ahead.settle()
-        queue = self._live()  # a deleted queue of this name had another id
-        return metadata._queue_id == queue.id and handing.recall(self._log, queue, metadata.offset)
+        return recall(self._log, self._live(), metadata)
 
     # --- lifetime -----------------------------------------------------------------------
 

@@ -7,9 +7,9 @@ from contextlib import suppress
 from functools import partial
 
 from kmq_spark.client.encoding.routing import Router
+from kmq_spark.client.records.stored_times import stored_times
 from kmq_spark.client.sending.arrow_work import ArrowWork
 from kmq_spark.client.sending.sends import ArrowSend, Sends
-from kmq_spark.client.sending.stored_times import stored_times
 from kmq_spark.client.sending.work import Means, Work
 from kmq_spark.client.sending.works import work_of, work_of_many
 from kmq_spark.errors import KmqError, UnavailableError

@@ -127,6 +127,23 @@ def test_an_answer_to_a_delivery_of_a_store_changes_nothing_in_its_clone(
         assert queue.stats().locked == 0
 
 
+def test_a_clone_takes_back_what_it_was_made_with_and_nothing_in_place_of_a_later_record(
+    tmp_path: Path,
+):
+    with kmq.open(tmp_path / "source", maintenance=False) as source, source.producer() as producer:
+        source.create_queue("q")
+        sent = producer.send_to_queue("q", b"before").result()
+        kmq.clone(tmp_path / "source", tmp_path / "clone")
+        later = producer.send_to_queue("q", b"after").result()
+        with kmq.open(tmp_path / "clone", maintenance=False) as clone:
+            with clone.producer() as others:
+                others.send_to_queue("q", b"another record of this offset").result()
+            queue = clone.queue("q")
+            assert [queue.recall(later), queue.recall(sent)] == [False, True]
+            assert queue.stats().ready == 1
+        assert source.queue("q").recall(later)
+
+
 def test_an_answer_to_a_message_of_a_store_changes_nothing_in_its_clone(tmp_path: Path):
     with kmq.open(tmp_path / "source", maintenance=False) as source:
         inboxes = source.keyed_queues("inboxes")

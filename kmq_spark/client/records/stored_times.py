@@ -1,4 +1,4 @@
-"""The timestamps of records that are stored already, for the metadata of their repetitions."""
+"""The timestamps of records that are stored already, by their places."""
 
 from __future__ import annotations
 
