@@ -110,8 +110,6 @@ class Consumer(Handle[consumer.Consumer]):
 
         IllegalStateError for a consumer without topics, which would wait for ever.
         """
-        if not self._handle._closed:
-            self._handle._assignment.check_wanted()
         while True:
             try:
                 record = await self.poll(timeout=None)
@@ -122,6 +120,8 @@ class Consumer(Handle[consumer.Consumer]):
 
     async def _wait(self, timeout: float | None, take: Callable[..., Taken[T]]) -> T:
         self._callbacks.check_not_asked()
+        if timeout is None and not self._handle._closed:
+            self._handle._assignment.check_wanted()
         turn = self._turn
 
         async def taken(call: Call) -> T:

@@ -206,8 +206,6 @@ class Consumer(OneThread):
 
         IllegalStateError for a consumer without topics, which would wait for ever.
         """
-        if not self._closed:
-            self._assignment.check_wanted()
         while True:
             try:
                 record = self.poll(timeout=None)

@@ -153,6 +153,8 @@ class Taking:
         found = None if self._fetcher.drained else self._fetcher.next_part(rows)
         if found is not None:
             return found
+        if timeout is None and not begun:
+            self._assignment.check_wanted()
         now = self._log.environment.monotonic
         deadline = now() + (0.0 if begun else _FOREVER if timeout is None else timeout)
         state = self._assignment.refresh(begun=begun)

@@ -192,11 +192,12 @@ def test_the_task_of_an_open_transaction_is_refused_a_wait_that_would_never_end(
     _run(store_url, work)
 
 
-def test_iteration_over_nothing_says_so_and_does_not_wait_for_ever(store_url: str):
+def test_who_would_wait_for_nothing_for_ever_is_told_so(store_url: str):
     async def work(store: aio.Store, consumer: aio.Consumer) -> None:
         await consumer.unsubscribe()
-        with pytest.raises(kmq.IllegalStateError, match="has no topics"):
-            await anext(aiter(consumer))
+        for wait in (lambda: anext(aiter(consumer)), lambda: consumer.consume_arrow(timeout=None)):
+            with pytest.raises(kmq.IllegalStateError, match="has no topics"):
+                await wait()
         await consumer.close()
         assert [record async for record in consumer] == []
 
