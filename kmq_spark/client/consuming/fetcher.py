@@ -75,6 +75,10 @@ class Fetcher:
         self.positions[partition] = offset
         self._turns.wake(partition)
 
+    def unpaused(self) -> Iterator[TopicPartition]:
+        """The partitions of which records are handed out."""
+        return (each for each in self.positions if each not in self.paused)
+
     def read_again(self) -> FewRecords | None:
         """The last few records that were read without Arrow, if they can be."""
         return None if self._few is None else few_records(self._reader, *self._few)

@@ -17,6 +17,7 @@ from kmq_spark.client.records.topic_tables import check_one_schema, table_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.few_records import Part
 from kmq_storage.log.reading.scan import Slice
+from kmq_storage.log.state.topic_state import Topic
 
 #: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
 _HAND_ROWS = 4_096
@@ -126,8 +127,9 @@ class Taking:
         """Take at most `rows` records as one table, or None when nothing came."""
         self._come_in()
         self._fetcher.put_back()
-        self._check_one_schema()
+        check_one_schema(map(self._topic_of, self._fetcher.unpaused()))
         slices: list[Slice] = []
+        topics: list[Topic | None] = []
         left = rows
         try:
             while left > 0:
@@ -136,10 +138,12 @@ class Taking:
                     self._go_on()
                 if found is None:
                     break
+                topics.append(self._topic_of(found[0]))
                 slices.append(found[1].as_slice())
                 left -= found[1].rows
         except Exception as error:
             self._met(error, begun=bool(slices))
+        check_one_schema(topics)  # one of them may have been made during the call
         table = table_of(slices) if slices else None
         return Taken(table, self._holding, self._holding.before, self._holding.hand, 0)
 
@@ -176,7 +180,5 @@ class Taking:
         if part is not None:
             records_of(part)
 
-    def _check_one_schema(self) -> None:
-        """InvalidRequestError unless all topics that are read have the same columns."""
-        topics = (self._log.state.topic_by_id(each.topic_id) for each in self._fetcher.positions)
-        check_one_schema(topic for topic in topics if topic is not None)
+    def _topic_of(self, place: TopicPartition) -> Topic | None:
+        return self._log.state.topic_by_id(place.topic_id)

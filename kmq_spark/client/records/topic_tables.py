@@ -13,9 +13,9 @@ from kmq_storage.log.reading.scan import Slice
 from kmq_storage.log.state.topic_state import Topic
 
 
-def check_one_schema(topics: Iterable[Topic]) -> None:
-    """InvalidRequestError, naming two topics, unless all have the same own columns."""
-    by_schemas = {topic.settings.schemas: topic for topic in topics}
+def check_one_schema(topics: Iterable[Topic | None]) -> None:
+    """InvalidRequestError, naming two topics, unless all that are there have the same columns."""
+    by_schemas = {topic.settings.schemas: topic for topic in topics if topic is not None}
     if len(by_schemas) < 2:
         return
     first, *others = by_schemas.values()
@@ -23,7 +23,7 @@ def check_one_schema(topics: Iterable[Topic]) -> None:
         if first.settings.schema != other.settings.schema:
             raise InvalidRequestError(
                 f"topics {first.name} and {other.name} have different schemas: one table can't "
-                "hold both, read them with a consumer each",
+                "hold both, read them with a consumer each, or pause one of them",
                 topics=[first.name, other.name],
             )
 

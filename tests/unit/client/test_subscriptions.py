@@ -6,8 +6,10 @@ a topic that is taken for its namesake.
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -226,3 +228,31 @@ def test_a_member_that_names_its_topics_goes_through_no_others_when_one_comes(
         store.delete_topic("t")
         store.create_topic("t")
         assert consumer.assignment() == {"t": [0]}
+
+
+def test_a_topic_of_another_schema_that_comes_during_consume_arrow_is_refused_and_skips_nothing(
+    store: kmq.Store,
+):
+    store.create_topic("plain")
+    with store.consumer(pattern=".") as consumer, store.producer() as producer:
+
+        def come_later() -> None:
+            store.create_topic("typed", schema=pa.schema([("id", pa.int64())]))
+            with producer.transaction() as both:
+                both.send("typed", {"id": 1})
+                both.send("plain", b"1")
+
+        coming = threading.Timer(0.1, come_later)
+        coming.start()
+        with pytest.raises(kmq.InvalidRequestError, match="pause one of them"):
+            consumer.consume_arrow(timeout=10)
+        coming.join()
+        consumer.pause({"typed": [0]})
+        table = consumer.consume_arrow(timeout=1)
+        assert table is not None
+        assert table.column("value").to_pylist() == [b"1"]
+        consumer.pause({"plain": [0]})
+        consumer.resume({"typed": [0]})
+        table = consumer.consume_arrow(timeout=1)
+        assert table is not None
+        assert table.column("id").to_pylist() == [1]
