@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import heapq
+import logging
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -30,6 +31,7 @@ from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import check_name
 from kmq_storage.queues.filters import accepted
 
+_LOGGER = logging.getLogger(__name__)
 #: A topic, or a queue's own log, and the partition.
 Place = tuple[str, int]
 #: How many messages share one commit of positions, and how many of a place the first `ack` reopens
@@ -156,15 +158,24 @@ class PullConsumer(StoreUser):
 
     def _begin_anew(self, partitions: Partitions) -> None:
         """Nothing of a topic that was deleted counts for one that has its name now."""
-        for name in partitions:
+        for name, numbers in partitions.items():
             topic = self._store.log.state.find_topic(name)
             if topic is not None and self._ids.setdefault(name, topic.id) != topic.id:
                 self._ids[name] = topic.id
-                self._ready = [each for each in self._ready if each[0] != name]
-                self._later = sorted(each for each in self._later if each[1][0] != name)
-                for place in [each for each in self._progress if each[0] == name]:
-                    del self._progress[place]
-                    self._stored.pop(place, None)
+                self._forget(name)
+                if topic.settings.schemas:
+                    self._reader.pause({name: numbers})
+                    _LOGGER.warning(
+                        "queue %s gets none of its records: %s", self._queue, no_bodies(name)
+                    )
+
+    def _forget(self, name: str) -> None:
+        """Drop what was read of a topic that was deleted."""
+        self._ready = [each for each in self._ready if each[0] != name]
+        self._later = sorted(each for each in self._later if each[1][0] != name)
+        for place in [each for each in self._progress if each[0] == name]:
+            del self._progress[place]
+            self._stored.pop(place, None)
 
     def poll(self, properties: KeyValue | None = None) -> BytesMessage | None:
         """Return the next message; None when there is none, or no queue is attached.

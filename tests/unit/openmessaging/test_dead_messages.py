@@ -145,6 +145,36 @@ def test_a_queue_of_typed_topics_is_refused_by_their_name(
     assert found.get_body() == b"x"
 
 
+def test_a_topic_that_is_made_again_with_a_schema_leaves_the_other_topics_readable(
+    settings: oms.KeyValue,
+    producer: oms.Producer,
+    store: kmq.Store,
+    caplog: pytest.LogCaptureFixture,
+):
+    def send(topic: str, body: bytes) -> None:
+        producer.send(producer.create_bytes_message_to_topic(topic, body)).message_id()
+
+    def found() -> list[bytes | None]:
+        return [message.get_body() for message in iter(consumer.poll, None)]
+
+    with oms.PullConsumer(settings) as consumer:
+        consumer.attach_queue("q", ["t", "u"])
+        send("t", b"1")
+        assert found() == [b"1"]
+        store.delete_topic("t")
+        store.create_topic("t", schema=pa.schema([("a", pa.int64())]))
+        with store.producer() as typed:
+            typed.send("t", {"a": 1}).result()
+        send("u", b"2")
+        assert found() == [b"2"]
+        assert "topic t has a schema" in caplog.text
+        send("u", b"3")
+        assert found() == [b"3"]
+        store.delete_topic("t")
+        send("t", b"4")
+        assert found() == [b"4"]
+
+
 def test_an_outage_does_not_end_a_listener(
     settings: oms.KeyValue, producer: oms.Producer, monkeypatch: pytest.MonkeyPatch
 ):
