@@ -6,7 +6,7 @@ from kmq_spark.client.records.metadata import RecordMetadata
 from kmq_spark.client.records.stored_times import stored_times
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.queue import Queue
-from kmq_storage.queues import deliveries as handing
+from kmq_storage.queues import handing
 
 
 def recall(log: CommitLog, queue: Queue, sent: RecordMetadata) -> bool:
