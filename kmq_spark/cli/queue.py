@@ -109,7 +109,7 @@ def _list(arguments: Namespace, output: Output) -> None:
 def _describe(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         state = store.log.refresh()
-        info = info_of(store.log, state.queues.named(arguments.name))
+        info = info_of(store.log, state.queue(arguments.name))
         warn_of_doubtful_ends(state, state.topics.values())
     head = [f"queue: {info.name}", f"topics: {', '.join(info.topics) or '-'}"]
     facts = asdict(info.settings) | asdict(info.stats)

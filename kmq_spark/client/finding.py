@@ -132,7 +132,7 @@ def _target(log: CommitLog, topic: str | None, queue: str | None) -> str:
         raise InvalidRequestError("name what records are sent to: either a topic or a queue")
     state = log.refresh()
     if queue is not None:
-        return queue_log(state.queues.named(check_name("queue", queue, is_new=False)).name)
+        return queue_log(state.queue(check_name("queue", queue, is_new=False)).name)
     return state.topic(check_name("topic", topic)).name
 
 

@@ -132,10 +132,10 @@ class PullConsumer(StoreUser):
             _check_plain_topic(queue, topic)
         wanted = [self._log_of("Topic", name) for name in names]
         own = self._log_of("Queue", queue)
-        log, bound = self._store.log, self._store.log.state.queues.named(queue).bindings
+        log, bound = self._store.log, self._store.log.state.queue(queue).bindings
         if missing := [topic.name for topic in wanted if topic.id not in bound]:
             self._store.bind_queue(queue, missing)
-        bound = log.refresh().queues.named(queue).bindings
+        bound = log.refresh().queue(queue).bindings
         read = [topic for topic in log.state.user_topics() if topic.id in bound]
         for topic in read:
             _check_plain_topic(queue, topic)
@@ -192,7 +192,7 @@ class PullConsumer(StoreUser):
         return None
 
     def _fill(self, properties: KeyValue | None) -> bool:
-        """Have something ready, if there is something in time; whether there is."""
+        """Read until a message is ready, or the time is over; whether one is."""
         now = self._store.log.environment.monotonic
         deadline = now() + _seconds(properties)
         while self._queue is not None:
@@ -225,7 +225,7 @@ class PullConsumer(StoreUser):
         return self._store.log.environment.now_us() / 1000
 
     def _take(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Have ready what was read and is due."""
+        """Add messages that were read to those that are ready, or to those for later."""
         found: list[stored.Stored] = []
         decides = False
         for batch in batches:

@@ -175,7 +175,7 @@ class PushConsumer(StoreUser):
         """
         log = self._store.log
         try:
-            found = log.refresh().queues.named(queue)
+            found = log.refresh().queue(queue)
             for record in self._stored_record(identity):
                 facts = origin(queue, record, _ATTEMPTS, TOO_OFTEN)
                 target, behind = dead_letters_of(log, found), pull.position_behind(identity)

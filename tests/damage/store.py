@@ -79,7 +79,7 @@ def _note(store: kmq.Store) -> None:
     with store.producer() as producer:
         for number in range(9):
             producer.send_to_queue("worked", b"%d" % number)
-    page, queue = OwnPage(log), log.refresh().queues.named("worked")
+    page, queue = OwnPage(log), log.refresh().queue("worked")
     slip = (page.id, page.next_round(), page.boot)
     found = try_acquire(log, queue, 9, "a process", slip=slip)
     assert found is not None

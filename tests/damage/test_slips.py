@@ -117,7 +117,7 @@ def test_repair_commits_what_is_proved_and_has_the_rest_come_again(folder: Path)
         report = store.repair()
         assert report.ok
         assert [note for note in report.notes if FILES[0] in note] != []
-        assert list(store.log.refresh().queues.named("q").slips) == [SECOND]
+        assert list(store.log.refresh().queue("q").slips) == [SECOND]
     assert _received(folder) == UNANSWERED | TOGETHER
 
 

@@ -131,7 +131,7 @@ class QueueModel(RuleBasedStateMachine):
     @rule(key=st.sampled_from(KEYS), rows=st.integers(1, 9))
     def look(self, key: Key, rows: int) -> None:
         """As `looking` does for queues that go by keys."""
-        queue = self.state.queues.named("q")
+        queue = self.state.queue("q")
         begin = queue.looked_up_to(key)
         end = min(begin + rows, spans_of(self.state, queue)[key][1])
         if self.order != "key" or begin >= end:
@@ -151,7 +151,7 @@ class QueueModel(RuleBasedStateMachine):
         for start in (None, *between, "earliest"):
             assert isinstance(self._commit(BindEntry(QUEUE, TOPIC, start)), list)
             self.checkpoint()
-            for entry in said_while_unbound(self.state.queues.named("q"), KEYS[1:], self.now):
+            for entry in said_while_unbound(self.state.queue("q"), KEYS[1:], self.now):
                 assert isinstance(self._commit(entry), ConflictError)
         for record in [r for r in self.records.values() if r.key[0] == TOPIC]:
             record.looked = self.order != "key"
@@ -305,7 +305,7 @@ class QueueModel(RuleBasedStateMachine):
     @rule()
     def bury(self) -> None:
         """Records that were handed out too often become dead letters."""
-        runs = self.state.queues.named("q").exhausted(self.now)
+        runs = self.state.queue("q").exhausted(self.now)
         found = {(run[:2], run.first) for run in one_by_one(runs)}
         assert found == {
             place
@@ -345,13 +345,13 @@ class QueueModel(RuleBasedStateMachine):
         members, rows = queues_snapshot(self.state.queues), rows_snapshot(self.state.queues)
         restored = Queues()
         restore_queues(restored, json.loads(json.dumps(members)), rows)
-        self.state.queues.add(restored.named("q"))
+        self.state.queues.add(next(iter(restored)))
 
     # --- what is always so --------------------------------------------------------------
 
     @invariant()
     def the_counts_add_up(self) -> None:
-        queue = self.state.queues.named("q")
+        queue = self.state.queue("q")
         stats = queue.stats(spans_of(self.state, queue), self.now, {})
         live = [r for r in self.records.values() if r.state != "done"]
         held = [r for r in live if r.state == "held" and r.at > self.now]
@@ -364,7 +364,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @invariant()
     def what_is_not_finished_is_known(self) -> None:
-        queue = self.state.queues.named("q")
+        queue = self.state.queue("q")
         for key, (_, end) in spans_of(self.state, queue).items():
             rows = queue.unfinished(key, end, self.now, None)
             expected = [
@@ -376,7 +376,7 @@ class QueueModel(RuleBasedStateMachine):
 
     @invariant()
     def all_below_what_may_be_trimmed_is_finished(self) -> None:
-        queue = self.state.queues.named("q")
+        queue = self.state.queue("q")
         for key, (_, end) in spans_of(self.state, queue).items():
             done = queue.done_below(key, end)
             assert all(

@@ -76,7 +76,7 @@ class Queueing(World):
             **self.more_settings(),
         }
         create_queue(log, JOBS, ["orders", "profiles"], settings, exist_ok=False)
-        self.queue_id = log.refresh().queues.named(JOBS).id
+        self.queue_id = log.refresh().queue(JOBS).id
 
     def more_settings(self) -> dict[str, Any]:
         """Settings of the queue beside the usual ones."""

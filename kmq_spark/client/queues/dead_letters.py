@@ -28,8 +28,9 @@ from kmq_storage.format.entries import Entry
 from kmq_storage.format.queue_entries import EXHAUSTED, RECALL, Run
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state.gone_topics import deleted
 from kmq_storage.log.state.queues.queue import Queue
-from kmq_storage.log.state.queues.queues import no_queue, spans_of
+from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.queues import handing
@@ -191,8 +192,8 @@ def moving(
 ) -> Unit:
     """Records with these properties for a queue's own log, and what is committed with them."""
     topic = log.state.topic_by_id(target.id)
-    if topic is None:  # it was deleted just now
-        raise no_queue(target.name)
+    if topic is None:
+        raise deleted("queue", target.name)
     unit = letters_unit(log, topic, 0, records)
     return replace(unit, entries=(*unit.entries, *entries))
 

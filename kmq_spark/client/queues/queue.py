@@ -68,7 +68,7 @@ class Queue(Resource):
     def __init__(self, log: CommitLog, name: str, prefetch: int = PLACES) -> None:
         self._log = log
         self.name = check_name("queue", name, is_new=False)
-        self._id = log.refresh().queues.named(name).id
+        self._id = log.refresh().queue(name).id
         self._id_in_store = handing.id_in_store(log, self._id)
         self._prefetch = checked_count("prefetch", prefetch)
         self._ahead = Ahead(log, self._id, self._prefetch)
@@ -394,5 +394,5 @@ class Queue(Resource):
             self._wake()
 
     def _wake(self) -> None:
-        """Have a waiting receive look whether it was stopped."""
+        """Wake a waiting receive, to check whether it was stopped."""
         self._log.wake_waiters()

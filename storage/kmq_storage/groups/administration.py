@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from kmq_storage.errors import CorruptionError, IllegalStateError, NotFoundError
+from kmq_storage.errors import IllegalStateError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.groups.exclusive import has_exclusive_member
 from kmq_storage.groups.membership import discard_locks, let_die, live_members
@@ -88,15 +88,8 @@ def delete_group(log: CommitLog, group: str) -> None:
 
 def _known(state: StoreState, group: str) -> Group:
     found = state.groups.get(group)
-    if found is None and state.broken is not None:
-        raise CorruptionError(
-            f"Group[{group}] is not known, but the log can't be read after commit {state.lsn} in "
-            f"{state.broken.file} ({state.broken.reason}), though more was acknowledged",
-            file=state.broken.file,
-            group=group,
-        )
     if found is None:
-        raise NotFoundError(f"Group[{group}] doesn't exist.", group=group)
+        raise state.missing("Group", group)
     return found
 
 

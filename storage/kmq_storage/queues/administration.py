@@ -56,7 +56,7 @@ def create_queue(
         found = _make(log, name, topics, settings)
         if found is not None:
             return info_of(log, found)
-        found = log.state.queues.named(name)
+        found = log.state.queue(name)
     if not exist_ok:
         raise AlreadyExistsError(f"Queue[{name}] exists already.", queue=name)
     _warn_of_differences(log.state, found, topics, settings)
@@ -138,7 +138,7 @@ def bind_queue(
     if filter is not None:
         checked_filter(filter)
     state = log.refresh()
-    queue = state.queues.named(check_name("queue", name, is_new=False))
+    queue = state.queue(check_name("queue", name, is_new=False))
     entries = [
         replace(_binding(log, state, queue, topic, start), filter=filter) for topic in topics
     ]
@@ -164,7 +164,7 @@ def _binding(
 def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
     """Unbind a queue from topics; it drops their unfinished records."""
     state = log.refresh()
-    queue = state.queues.named(check_name("queue", name, is_new=False))
+    queue = state.queue(check_name("queue", name, is_new=False))
     ids = [state.topic(topic).id for topic in topics]
     entries = [BindEntry(queue.id, each, None) for each in ids if each in queue.bindings]
     if entries:
@@ -174,7 +174,7 @@ def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
 
 def delete_queue(log: CommitLog, name: str) -> None:
     """Delete a queue and the records that were sent to it; the topics that it read stay."""
-    queue = log.refresh().queues.named(check_name("queue", name, is_new=False))
+    queue = log.refresh().queue(check_name("queue", name, is_new=False))
     own_log = TopicEntry(queue.id, queue_log(name), 0, {})
     log.commit([Unit((QueueEntry(queue.id, name, None), own_log))])
     log.refresh()

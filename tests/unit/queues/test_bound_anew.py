@@ -50,7 +50,7 @@ def test_records_that_are_missing_in_a_topic_that_was_unbound_meanwhile_are_no_m
         producer.send_batch("t", [b"old"] * 5).result()
     store.unbind_queue("q", ["t"])
     state = store.log.refresh()
-    queue, topic = state.queues.named("q"), state.topic("t")
+    queue, topic = state.queue("q"), state.topic("t")
     missing = Run(topic.id, 0, 1, 2, queue.unnumbered(topic.id))
     with pytest.raises(kmq.ConflictError, match="unbound"):
         store.log.commit([Unit((answer(store.log, queue, RECALL, [missing]),))])

@@ -26,7 +26,7 @@ def test_what_expired_takes_no_room_and_is_forgotten_by_who_finds_nothing_else(s
         for _ in range(3):
             producer.send_to_queue("q", b"too old", expires_at=past).result()
     assert store.queue("q").receive() == []
-    (source,) = store.log.refresh().queues.named("q").sources.values()
+    (source,) = store.log.refresh().queue("q").sources.values()
     assert source.rows.live == 0
     before = store.log.refresh().lsn
     assert store.queue("q").receive() == []

@@ -106,7 +106,7 @@ def test_filters_that_are_set_again_and_again_leave_nothing_behind(store: kmq.St
             assert len({each.result().partition for each in sent}) == 2
             queue.ack(queue.receive(9))
             store.bind_queue("q", "t", filter="n < 0")  # nothing comes before the next one
-    (binding,) = store.log.refresh().queues.named("q").bindings.values()
+    (binding,) = store.log.refresh().queue("q").bindings.values()
     assert len(binding.periods) <= 2
     assert queue.stats().acked == 40
 

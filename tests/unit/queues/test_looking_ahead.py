@@ -76,7 +76,7 @@ def test_nobody_looks_far_behind_many_records_of_a_key_that_is_held(
             producer.send("t", b"v", key=b"one")
     assert len(queue.receive()) == 1
     assert store.queue("q").receive() == []
-    (source,) = (s for s in store.log.state.queues.named("q").sources.values() if s.rows)
+    (source,) = (s for s in store.log.state.queue("q").sources.values() if s.rows)
     assert source.next == _AHEAD + 1
 
 
@@ -85,7 +85,7 @@ def test_who_has_an_old_state_of_the_queue_looks_by_the_new_one(
     store: kmq.Store, queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
 ):
     _send(store, 3)
-    old = deepcopy(store.log.refresh().queues.named("q"))
+    old = deepcopy(store.log.refresh().queue("q"))
     assert len(queue.receive(3)) == 3
     looks, look = list[int](), looking._look
 

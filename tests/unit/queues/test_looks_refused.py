@@ -39,7 +39,7 @@ def test_a_look_is_refused_when_the_topic_is_unbound_meanwhile(
     found = original(
         store.log,
         store.queue("q")._reader,
-        store.log.state.queues.named("q"),
+        store.log.state.queue("q"),
         (store.log.state.topic("t").id, 0),
         (0, 2),
     )
@@ -54,7 +54,7 @@ def test_what_is_lost_of_a_topic_that_is_unbound_meanwhile_is_finished_for_nobod
     store.create_queue("q", topics=["t"])
     with store.producer() as producer:
         producer.send("t", b"v").result()
-    queue = store.log.refresh().queues.named("q")
+    queue = store.log.refresh().queue("q")
     lost = Run(store.log.state.topic("t").id, 0, 0, 1, 0)
     store.unbind_queue("q", ["t"])
     with pytest.raises(ConflictError):
@@ -75,12 +75,12 @@ def _unbound(store: kmq.Store, *, held: int = 0, **settings: str | float) -> Run
     store.unbind_queue("q", ["t"])
     state = store.log.refresh()
     topic_id = state.topic("t").id
-    return Run(topic_id, 0, 1, 1, state.queues.named("q").unnumbered(topic_id))
+    return Run(topic_id, 0, 1, 1, state.queue("q").unnumbered(topic_id))
 
 
 def test_a_look_is_refused_while_the_queue_does_not_read_the_topic(store: kmq.Store):
     topic_id = _unbound(store).topic_id
-    queue = store.log.state.queues.named("q")
+    queue = store.log.state.queue("q")
     for times in (0, 1):
         look = LookEntry(queue.id, topic_id, 0, 0, 2, ((0, 2),), (), times)
         with pytest.raises(ConflictError, match="unbound"):
@@ -92,7 +92,7 @@ def test_a_gap_that_is_met_of_a_topic_that_is_unbound_by_then_says_nothing_of_th
 ):
     topic_id = _unbound(store, order="key").topic_id
     gap = Gap(0, 1, "damaged")
-    finish_free(store.log, store.log.state.queues.named("q"), (topic_id, 0), gap)
+    finish_free(store.log, store.log.state.queue("q"), (topic_id, 0), gap)
     store.bind_queue("q", ["t"], start="latest")
     assert store.queue("q").receive(9) == [], "it begins behind what was there"
 
@@ -102,7 +102,7 @@ def test_a_record_that_is_held_of_a_topic_that_is_unbound_is_not_finished_as_if_
 ):
     """Else it stood there twice, was handed out twice at once, and counted twice."""
     run = _unbound(store, held=2, lock_timeout=30)
-    queue_id = store.log.state.queues.named("q").id
+    queue_id = store.log.state.queue("q").id
     with pytest.raises(ConflictError, match="unbound"):
         store.log.commit([Unit((AnswerEntry(queue_id, RECALL, 0, 0, (run,)),))])
     store.bind_queue("q", ["t"])

@@ -94,7 +94,7 @@ def test_what_is_cut_out_is_told_once_though_some_of_it_failed_or_comes_later(
             producer.send_to_queue("q", b"%d" % n, delay=60 if n % 2 else None)
     for each in queue.receive(3):
         each.nack()
-    place = (store.log.state.queues.named("q").id, 0)
+    place = (store.log.state.queue("q").id, 0)
     store.log.commit([Unit((GapEntry(*place, 0, 6, 6, 6, store.log.state.lsn, "damaged"),))])
     clock.pass_seconds(61)
     offsets, errors = _received(queue, 1)
@@ -111,7 +111,7 @@ def test_what_is_cut_out_is_told_once_though_some_was_delayed_or_given_back(
             producer.send_to_queue("q", b"%d" % n, delay=60 if n in (1, 6) else None)
     clock.pass_seconds(61)
     queue._give_back(queue.receive(4))
-    place = (store.log.state.queues.named("q").id, 0)
+    place = (store.log.state.queue("q").id, 0)
     store.log.commit([Unit((GapEntry(*place, 0, 10, 10, 10, store.log.state.lsn, "damaged"),))])
     offsets, errors = _received(queue, 1)
     assert (sorted(offsets), len(errors)) == ([10, 11], 1)
@@ -184,7 +184,7 @@ def test_dead_letters_that_were_lost_are_passed_over_with_a_warning_and_held_by_
     for each in queue.receive(ROWS):
         each.reject()
     state = store.log.refresh()
-    place, count = (state.queues.named("q.dlq").id, 0), len(LOST)
+    place, count = (state.queue("q.dlq").id, 0), len(LOST)
     gap = GapEntry(*place, LOST.start, LOST.stop, count, count, state.lsn, "damaged")
     store.log.commit([Unit((gap,))])
     assert queue.redrive() == len(KEPT)

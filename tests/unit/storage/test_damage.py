@@ -12,6 +12,7 @@ from kmq_storage.errors import CorruptionError, KmqError
 from kmq_storage.format.entries import RecordsEntry
 from kmq_storage.log.files.hint import Hint
 from kmq_storage.log.files.journal import StoredFrame
+from kmq_storage.names import queue_log
 from tests.support.damage import flip
 from tests.support.storage import make_topic, open_folder, send, values_of
 
@@ -142,6 +143,30 @@ def test_a_topic_whose_making_is_damaged_is_not_said_to_be_missing(tmp_path: Pat
     state = open_folder(tmp_path).refresh()
     with pytest.raises(CorruptionError, match="may have made it"):
         state.topic("t")
+
+
+@pytest.mark.parametrize("is_last", [False, True])
+def test_a_queue_or_group_whose_making_is_damaged_is_not_said_to_be_missing(
+    tmp_path: Path, is_last: bool
+):
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        made = [len(list(store.commits()))]
+        store.create_queue("mails")
+        store.set_group_offsets("readers", {"t": {0: 0}})
+        made.append(len(list(store.commits())))
+        if not is_last:
+            store.create_topic("u")
+    for frame in open_folder(tmp_path)._past.frames(made[0] + 1, made[1]):
+        flip(tmp_path / LOG, frame.position + 130)
+    with kmq.open(tmp_path, read_only=True) as store:
+        for ask in (
+            lambda: store.queue("mails"),
+            lambda: store.describe_group("readers"),
+            lambda: store.log.state.topic(queue_log("mails")),
+        ):
+            with pytest.raises(CorruptionError, match=r"^(Queue|Group)\[\w+\] is not known, but"):
+                ask()
 
 
 def test_a_missing_first_log_file_is_damage(tmp_path: Path):

@@ -44,4 +44,4 @@ def test_receivers_go_on_there(folder: Path) -> None:
 
 
 def _queue(folder: Path) -> Queue:
-    return open_folder(folder, read_only=True).refresh().queues.named("mails")
+    return open_folder(folder, read_only=True).refresh().queue("mails")

@@ -42,7 +42,7 @@ def test_the_golden_queues_come_back_with_what_each_record_is_at(tmp_path: Path)
     shutil.copytree(GOLDEN, tmp_path / "store")
     state = _state(tmp_path / "store")
     assert [queue.name for queue in state.queues] == ["plain", "keyed"]
-    plain, keyed = state.queues.named("plain"), state.queues.named("keyed")
+    plain, keyed = state.queue("plain"), state.queue("keyed")
     assert plain.settings == SETTINGS
     assert plain.stats(spans_of(state, plain), LATER - 1, {}) == QueueStats(
         ready=7, locked=4, delayed=0, delivered=10, acked=1, dead=2, expired=0

@@ -24,7 +24,7 @@ def _state(folder: Path) -> StoreState:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rounds_go_on_as_the_log_says(tmp_path: Path, kind: str):
-    queue = _state(placed(kind, GOLDEN, make, tmp_path / "store")).queues.named("q")
+    queue = _state(placed(kind, GOLDEN, make, tmp_path / "store")).queue("q")
     until = queue.slips[FIRST].until
     assert queue.slips[FIRST] == Slip(2, until, (Run(QUEUE, 0, 4, 4, 1),), boot=BOOT)
     assert queue.slips[SECOND].taken

@@ -23,7 +23,7 @@ def _state(folder: Path) -> StoreState:
 def test_the_golden_slips_go_on_as_the_log_says(tmp_path: Path):
     shutil.copytree(GOLDEN, tmp_path / "store")
     with_checkpoint = _state(tmp_path / "store")
-    queue = with_checkpoint.queues.named("q")
+    queue = with_checkpoint.queue("q")
     until = queue.slips[FIRST].until
     assert queue.slips[FIRST] == Slip(2, until, (Run(QUEUE, 0, 4, 3, 1),))
     assert queue.slips[SECOND].taken

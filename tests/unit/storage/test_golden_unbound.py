@@ -25,7 +25,7 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def test_who_holds_a_record_is_told_with_the_binding_of_its_first_delivery(folder: Path) -> None:
-    queue = open_folder(folder, read_only=True).refresh().queues.named("mails")
+    queue = open_folder(folder, read_only=True).refresh().queue("mails")
     assert queue.unbound == {TOPIC: 2}
     rows = queue.unfinished((TOPIC, 0), 5, BEGIN_US, None)
     second, third = DELIVERIES_APART + 1, 2 * DELIVERIES_APART + 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kmq_storage.errors import AlreadyExistsError, ConflictError, QueueFullError
+from kmq_storage.errors import AlreadyExistsError, ConflictError, NotFoundError, QueueFullError
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
@@ -25,7 +25,7 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.log.state.queues.late_answers import names_in
 from kmq_storage.log.state.queues.queue import Queue
-from kmq_storage.log.state.queues.queues import no_queue, spans_of
+from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.store_state import StoreState
 
 
@@ -33,7 +33,7 @@ def check_queue(state: StoreState, entry: QueueEntry) -> None:
     """AlreadyExistsError for a new queue whose name is taken, NotFoundError for a deleted one."""
     existing = state.queues.find(entry.name)
     if entry.settings is None and (existing is None or existing.id != entry.queue_id):
-        raise no_queue(entry.name)
+        raise state.missing("Queue", entry.name)
     if entry.settings is not None and existing is not None:
         raise AlreadyExistsError(f"Queue[{entry.name}] exists already.", queue=entry.name)
 
@@ -146,6 +146,7 @@ def freed_by(entry: AnswerEntry) -> int:
 def _live(state: StoreState, queue_id: bytes) -> Queue:
     queue = state.queues.by_id(queue_id)
     if queue is None:
-        gone = state.gone.find(queue_id)  # the queue's own log had the same id
-        raise no_queue(queue_id.hex()) if gone is None else state.gone.missing(queue_id)
+        if state.gone.find(queue_id) is None:  # the queue's own log had the same id
+            raise NotFoundError(f"Queue[{queue_id.hex()}] doesn't exist.", queue=queue_id.hex())
+        raise state.gone.missing(queue_id)
     return queue

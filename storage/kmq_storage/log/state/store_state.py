@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kmq_storage import limits
-from kmq_storage.errors import CorruptionError, NotFoundError
+from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.entries import (
     BatchIdEntry,
     Entry,
@@ -40,7 +40,8 @@ from kmq_storage.log.state.changes import Changes
 from kmq_storage.log.state.gone_topics import GoneTopic, GoneTopics
 from kmq_storage.log.state.group_state import Group
 from kmq_storage.log.state.producers import Producers, ProducerState
-from kmq_storage.log.state.queues.queues import Queues, no_queue, spans_of
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.queues import Queues, spans_of
 from kmq_storage.log.state.queues.snapshot import restored
 from kmq_storage.log.state.topic_settings import settings_of
 from kmq_storage.log.state.topic_state import Partition, Topic, recovered_name
@@ -119,25 +120,29 @@ class StoreState:
     def topic(self, name: str) -> Topic:
         """The topic of this name; NotFoundError when there is none."""
         found = self.topics.get(name) if isinstance(name, str) else None
-        if found is None and self.broken is not None:
-            raise CorruptionError(
-                f"Topic[{name}] is not known, but the log can't be read after commit {self.lsn} in "
-                f"{self.broken.file} ({self.broken.reason}), though more was acknowledged",
-                file=self.broken.file,
-                topic=name,
-            )
-        if found is None and self.damage:
-            raise CorruptionError(
-                f"Topic[{name}] is not known, but commits in {self.damage[-1].file} are damaged "
-                f"({self.damage[-1].reason}) that may have made it",
-                file=self.damage[-1].file,
-                topic=name,
-            )
         if found is None:
-            if queue := queue_of_log(str(name)):
-                raise no_queue(queue)
-            raise NotFoundError(f"Topic[{name}] doesn't exist.", topic=name)
+            queue = queue_of_log(str(name))
+            raise self.missing("Queue", queue) if queue else self.missing("Topic", name)
         return found
+
+    def queue(self, name: str) -> Queue:
+        """The queue of this name; NotFoundError when there is none."""
+        found = self.queues.find(name) if isinstance(name, str) else None
+        if found is None:
+            raise self.missing("Queue", name)
+        return found
+
+    def missing(self, kind: str, name: str) -> KmqError:
+        """The error for an unknown topic, queue or group: CorruptionError if damage may hide it."""
+        facts, lost = {kind.lower(): name}, self.lost_commits
+        if not lost:
+            return NotFoundError(f"{kind}[{name}] doesn't exist.", **facts)
+        return CorruptionError(
+            f"{kind}[{name}] is not known, but commits {lost[-1].first_lsn} to {lost[-1].last_lsn} "
+            f"in {lost[-1].file} can't be read ({lost[-1].reason}) that may have made it",
+            file=lost[-1].file,
+            **facts,
+        )
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic with this id, unless it was deleted."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kmq_storage.errors import FormatVersionError, NotFoundError
+from kmq_storage.errors import FormatVersionError
 from kmq_storage.format.queue_entries import (
     AcquireEntry,
     AnswerEntry,
@@ -48,13 +48,6 @@ class Queues:
     def find(self, name: str) -> Queue | None:
         """The queue with this name, or None."""
         return self._by_name.get(name)
-
-    def named(self, name: str) -> Queue:
-        """The queue with this name; NotFoundError when there is none."""
-        found = self._by_name.get(name) if isinstance(name, str) else None
-        if found is None:
-            raise no_queue(name)
-        return found
 
     def by_id(self, queue_id: bytes) -> Queue | None:
         """The queue with this id, unless it was deleted."""
@@ -164,11 +157,6 @@ def queue_settings_of(queue: str, members: Mapping[str, Any]) -> QueueSettings:
             "read the store with a newer kmq",
             queue=queue,
         ) from error
-
-
-def no_queue(name: object) -> NotFoundError:
-    """The error for a queue that does not exist."""
-    return NotFoundError(f"Queue[{name}] doesn't exist.", queue=name)
 
 
 def spans_of(state: StoreState, queue: Queue) -> Spans:
