@@ -29,7 +29,7 @@ R = TypeVar("R", bound=Resource)
 _SLICE = 0.2
 #: Seconds by which that grows each time another call's time is over.
 _TURN = 0.001
-#: As good as for ever.
+#: Practically for ever.
 _ALONE = 3600.0
 #: By then, a thread that was about to sleep when it was told to end mostly sleeps.
 _ASLEEP = 0.02

@@ -40,7 +40,7 @@ def _serve(arguments: Namespace, output: Output) -> None:
 
 @contextmanager
 def _signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Have Ctrl-C and SIGTERM do something."""
+    """Set a handler for Ctrl-C and SIGTERM during the block."""
     before = {each: signal.signal(each, handler) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

@@ -91,7 +91,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         self.seek_by_offset(self.last_offset() if found is None else found, persistent)
 
     def persist(self) -> None:
-        """Have the next iterator over this partition begin at the present position."""
+        """Store the position: the next iterator over this partition begins there."""
         place = {self._topic: {self._partition: self.current_offset()}}
         set_group_offsets(self._store.log, _GROUP, place)
 

@@ -21,7 +21,7 @@ from kmq_spark.openmessaging.schedule import check_schedule
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
-#: So many sends are kept before those that are stored are forgotten.
+#: This many sends are kept before those that are stored are forgotten.
 _REMEMBERED = 1_024
 
 

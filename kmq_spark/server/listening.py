@@ -72,7 +72,7 @@ class Listener(ThreadingMixIn, TCPServer):
             self._end_begun(SYSTEM.monotonic() - _CONNECTION_SECONDS)
 
     def end(self, *_signal: object) -> None:
-        """Have `serve` end soon; as a signal handler it may interrupt `serve` anywhere."""
+        """End `serve` soon; as a signal handler, this may interrupt `serve` anywhere."""
         self._is_over = True
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -22,7 +22,7 @@ class Watched(Protocol):
         """Another object, or number, after every poll; None while one waits."""
 
     def look_for(self, generation: int) -> None:
-        """Have the next call look at the group, unless it saw this generation already."""
+        """Make the next call look at the group, unless it saw this generation already."""
 
 
 class MemberWatch:

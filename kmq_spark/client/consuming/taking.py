@@ -46,7 +46,7 @@ class Taking:
         return None if self._waits or self._assignment.calls_back else (hand, hand.taken)
 
     def look_for(self, generation: int) -> None:
-        """Have the next call look at the group first, unless it saw this generation already.
+        """Make the next call look at the group first, unless it saw this generation already.
 
         Called by another thread, again and again: what one call overlooks, the next one sees.
         """
@@ -54,9 +54,9 @@ class Taking:
             self.call_in()
 
     def call_in(self) -> None:
-        """Have the next call look at the group first, though it has records in hand."""
+        """Make the next call look at the group first, though it has records in hand."""
         self._assignment.is_called_in = True
-        self._holding.hand.size = 0  # so that `poll` comes in
+        self._holding.hand.size = 0  # so that `poll` takes its slow path
 
     def _come_in(self) -> None:
         if self._refusal is not None:

@@ -18,7 +18,7 @@ H = TypeVar("H")
 
 
 def closes_apart(close: Callable[Concatenate[H, P], None]) -> Callable[Concatenate[H, P], None]:
-    """Have a close return at once in a handler that interrupted kmq, and a thread do it then.
+    """Make a close that a handler calls in the middle of kmq return at once; a thread closes.
 
     The process waits for that thread before it ends. No other close does, as it may hold a lock
     that the thread needs.

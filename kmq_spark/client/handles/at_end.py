@@ -24,7 +24,7 @@ _told_in = 0
 
 
 def at_end(close: Callable[[], object]) -> None:
-    """Have this called when the process ends; the newest is called first."""
+    """Call this when the process ends; the newest is called first."""
     _closes[close] = None
     atexit.register(close)
     atexit.unregister(_begin)  # so that it comes first again
@@ -39,7 +39,7 @@ def not_at_end(close: Callable[[], object]) -> None:
 
 
 def before_threads_end(call: Callable[[], object]) -> None:
-    """Have this called when the process ends, before it waits for threads, also those of pools."""
+    """Call this when the process ends, before it waits for threads, also those of pools."""
     threads: Any = threading
     with suppress(RuntimeError):  # it ends already
         threads._register_atexit(call)  # as pools do, from which it takes what is newer first

@@ -76,12 +76,12 @@ class OneThread(Resource):
                 self._inside = 0
 
     def _stop(self) -> None:
-        """Have every call end with ClosedError."""
+        """Make every call end with ClosedError."""
         self._closed = True
         self._wake()
 
     def _wake(self) -> None:
-        """Have a call that waits look whether the handle was closed."""
+        """Wake a call that waits, to check whether the handle was closed."""
 
     def _end_once(self, *, commit: bool) -> None:
         try:
@@ -93,12 +93,12 @@ class OneThread(Resource):
 
 
 def alone(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Have a method run in one thread at a time, ClosedError once its handle is closed."""
+    """Let one thread at a time run a method; ClosedError once its handle is closed."""
     return _guarded(call, called_back=False)
 
 
 def alone_or_called_back(call: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Have a method run as `alone` does, and in a callback of the call that is inside, too."""
+    """As `alone`, but a callback of the call that is inside may run the method, too."""
     return _guarded(call, called_back=True)
 
 

@@ -259,7 +259,7 @@ def _wake_waiters_of(futures: Iterable[SendFuture[Any]]) -> None:
 
 
 def expedite(future: Future[Any], *, helping: bool = False) -> None:
-    """Have a send committed without lingering, as if a caller waited for its future.
+    """Commit a send without lingering, as if a caller waited for its future.
 
     With `helping`, this thread may commit it before this returns.
     """

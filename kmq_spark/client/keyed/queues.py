@@ -245,7 +245,7 @@ class KeyedQueues(Resource):
         return found
 
     def _wake(self) -> None:
-        """Have a waiting receive look whether it was stopped."""
+        """Wake a waiting receive, to check whether it was stopped."""
         self._shared.wake()
 
     def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:

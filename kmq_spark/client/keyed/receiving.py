@@ -246,7 +246,7 @@ class GroupReceiver:
         self._answer(deliveries, lambda account, offset: account.without([offset]))
 
     def move(self, delivery: KeyedDelivery, after: int, *, is_held: bool) -> int:
-        """Have a message come again `after` microseconds; returns that instant (UTC us)."""
+        """Make a message available again in `after` microseconds; returns that instant (UTC us)."""
         self.log.refresh()
         at = self.log.now_us() + after
         self._answer([delivery], lambda account, offset: account.moved(offset, at, is_held=is_held))

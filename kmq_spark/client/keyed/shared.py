@@ -88,7 +88,7 @@ class SharedQueues:
             return look(QueueReader(log, self.name))
 
     def wake(self) -> None:
-        """Have waiting receivers look whether they go on."""
+        """Wake waiting receivers, to check whether they are to stop."""
         self._log.wake_waiters()
 
     def receiver(self, group: str) -> GroupReceiver:

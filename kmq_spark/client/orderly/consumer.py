@@ -107,7 +107,7 @@ class OrderlyConsumer(Resource):
             self._run()
 
     def _stop(self) -> Reading | None:
-        """Have it end, without waiting for that."""
+        """Make it end, without waiting for that."""
         self._closing.set()
         with self._starting:
             reading = self._reading

@@ -76,7 +76,7 @@ def put(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
 
 
 def schedule(state: QueueState) -> QueueState:
-    """Have a thread take what waits; the same state when no thread needs to be asked."""
+    """Ask a thread to take what waits; the same state when none needs to be asked."""
     idle = state.waiting and not (state.is_scheduled or state.is_leaving or state.is_dropped)
     return replace(state, is_scheduled=True) if idle else state
 
@@ -107,12 +107,12 @@ def commit(state: QueueState) -> QueueState:
 
 
 def rollback(state: QueueState) -> QueueState:
-    """Have everything that was taken wait again."""
+    """Put back everything that was taken."""
     return replace(state, waiting=_in_order(*state.consuming, *state.waiting), consuming=())
 
 
 def consume_again(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
-    """Have those of these records that were taken wait again."""
+    """Put back those of these records that were taken."""
     chosen = {each.offset for each in records}
     back = [each for each in state.consuming if each.offset in chosen]
     return replace(
@@ -192,10 +192,10 @@ class ProcessQueue:
             return self._state.offset if some else -1
 
     def rollback(self) -> None:
-        """Have everything that was taken wait again."""
+        """Put back everything that was taken."""
         self.change(lambda state: replace(rollback(state), is_called=False))
 
     def make_message_to_consume_again(self, records: Iterable[HasOffset]) -> None:
-        """Have those of these records that were taken wait again."""
+        """Put back those of these records that were taken."""
         again = tuple(records)
         self.change(lambda state: replace(consume_again(state, again), is_called=False))

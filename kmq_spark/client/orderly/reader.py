@@ -40,7 +40,7 @@ class Reader(Consumer):
         self._assignment.ready_to_go = ready
 
     def call(self) -> None:
-        """Have the call that waits, or the next one, return at once; from any thread."""
+        """Make the call that waits, or the next one, return at once; from any thread."""
         if not self._is_called:
             self._is_called = True
             self._wake()

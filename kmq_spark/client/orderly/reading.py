@@ -205,7 +205,7 @@ class Reading:
 
 
 def _with_way_out(error: KmqError, group: str) -> str:
-    """Return an error with the way out: a lost record is not passed over without a word."""
+    """Return an error with the way out: a lost record is not skipped silently."""
     if not isinstance(error, DataLossError):
         return str(error)
     behind = {error.context["topic"]: {error.context["partition"]: error.context["end"]}}

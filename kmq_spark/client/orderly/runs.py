@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: So many waiting listeners are needed before they delay others.
+#: Up to this many waiting listeners delay no others.
 _THREADS_MAX = 64
 
 

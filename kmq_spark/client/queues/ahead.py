@@ -341,7 +341,7 @@ class Ahead:
             self._bell.wait(PATIENCE)
 
     def leave_to_parent(self) -> None:
-        """Have a forked child give nothing back: its parent holds it."""
+        """In a forked child, give nothing back: the parent holds it."""
         not_at_end(self.close)
 
     def close(self) -> None:

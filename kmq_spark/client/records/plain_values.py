@@ -25,7 +25,7 @@ def plain_values(column: pa.Array) -> list[Any]:
 
 
 def _rounds(kind: Any) -> bool:
-    """Whether Arrow drops nanoseconds of this type without a word."""
+    """Whether Arrow silently drops nanoseconds of this type."""
     if types.is_nested(kind):
         return any(_rounds(kind.field(number).type) for number in range(kind.num_fields))
     return bool(types.is_time64(kind) and kind.unit == "ns")

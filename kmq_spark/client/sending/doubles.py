@@ -35,7 +35,7 @@ class Doubles:
         return bool(self._digests)
 
     def rows(self, digests: Mapping[int, bytes], failed: Container[int]) -> list[int]:
-        """The rows that are not to be stored; those that failed count for nothing."""
+        """The rows that are not to be stored; those that `failed` are ignored."""
         firsts: dict[bytes, int] = {}
         self._firsts, self._digests = {}, digests
         for row, digest in sorted(digests.items()):

@@ -83,7 +83,7 @@ class Gathered(Sends):
     # --- while it is open; the callers hold the lock of what is pending -------------------
 
     def add(self, sends: Sends) -> None:
-        """Let these sends take part, behind all others."""
+        """Add sends, behind all others."""
         sends.expedite = self._awaited
         self.sends.append(sends)
         self.waiting.append(sends)

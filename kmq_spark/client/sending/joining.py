@@ -31,7 +31,7 @@ def joined(units: Sequence[Unit]) -> Unit:
 def leave_out(
     error: StoredBeforeError, units: Mapping[Work, Unit], in_files: Container[Work]
 ) -> None:
-    """Have the works of joined units leave out records that were stored before the commit.
+    """Make the works of joined units leave out records that were stored before.
 
     The works are then encoded again. ConflictError when such a record is in a file already.
     """

@@ -274,7 +274,7 @@ class Transaction:
         gathered.check()
 
     def begin(self, pending: Pending, gathered: Gathered) -> None:
-        """Have everything that the producer sends from now on take part; called by the producer."""
+        """Add everything that the producer sends from now on; called by the producer."""
         with self._turn:
             if self._gathered is not None:
                 raise IllegalStateError("a transaction begins once; make another one")

@@ -11,7 +11,7 @@ _PATIENCE = 5.0
 
 
 def at_termination(act: Callable[[], object]) -> None:
-    """Have `act` called before SIGTERM ends the process, unless SIGTERM has another handler.
+    """Call `act` when SIGTERM ends the process, unless SIGTERM has another handler.
 
     It runs in a thread: the interrupted thread may hold any lock.
     """

@@ -15,7 +15,7 @@ from kmq_storage.arrays import Array
 
 #: Up to this many keys are looked up in each block; for more, the keys of all blocks are sorted.
 _FEW = 64
-#: So often; then sorting takes less time than another look.
+#: At most this often; then sorting takes less time than another look.
 _LOOKS = 4
 
 
