@@ -6,13 +6,18 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from kmq_storage.format.entries import Entry, RecordsEntry, decode_entries, encode_entry
 from kmq_storage.format.frame import FrameHeader, decode_header, is_blank, read_directory
 from kmq_storage.format.identity import decode_identity
+from kmq_storage.log.state.store_state import StoreState
+from tests.support.storage import open_folder
 
+DATA = Path(__file__).resolve().parents[1] / "data"
 KINDS = ("golden", "made now", "without the checkpoint")
 
 
@@ -25,6 +30,31 @@ def placed(kind: str, golden: Path, make: Callable[[Path], object], folder: Path
     if kind == "without the checkpoint":
         shutil.rmtree(folder / "checkpoints")
     return folder
+
+
+def in_each_kind(golden: Path, make: Callable[[Path], object]) -> Any:
+    """A fixture: a store of each of these kinds."""
+
+    @pytest.fixture(params=KINDS)
+    def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+        return placed(request.param, golden, make, tmp_path / "store")
+
+    return folder
+
+
+def copied(golden: Path) -> Any:
+    """A fixture: a copy of a golden store."""
+
+    @pytest.fixture
+    def folder(tmp_path: Path) -> Path:
+        return Path(shutil.copytree(golden, tmp_path / "store"))
+
+    return folder
+
+
+def state_of(folder: Path) -> StoreState:
+    """What a store says without being changed."""
+    return open_folder(folder, read_only=True).refresh()
 
 
 @dataclass(frozen=True, slots=True)

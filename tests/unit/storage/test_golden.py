@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,15 +18,11 @@ from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden import AUDIT, ORDERS, make
 from tests.data.making import BEGIN_US, rows
-from tests.support.golden import golden_frames
+from tests.support.golden import DATA, copied, golden_frames
 from tests.support.storage import send
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(GOLDEN, tmp_path / "store"))
+GOLDEN = DATA / "format-1"
+folder = copied(GOLDEN)
 
 
 def _open(folder: Path, *, read_only: bool) -> CommitLog:

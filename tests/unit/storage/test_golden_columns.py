@@ -14,8 +14,7 @@ from kmq_storage.model import Chunk
 from tests.data.make_golden_columns import PLAIN, ROWS, SCHEMA, make
 from tests.data.make_golden_typed import value
 from tests.data.making import rows
-
-DATA = Path(__file__).resolve().parents[2] / "data"
+from tests.support.golden import DATA
 
 
 def _opened(name: str, folder: Path) -> kmq.Store:

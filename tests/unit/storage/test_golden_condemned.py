@@ -16,14 +16,10 @@ from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden import ORDERS
 from tests.data.make_golden_condemned import CONDEMNED, RECORDS, make
 from tests.data.making import rows
-from tests.support.golden import KINDS, placed
+from tests.support.golden import DATA, in_each_kind
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-condemned"
-
-
-@pytest.fixture(params=KINDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return placed(request.param, GOLDEN, make, tmp_path / "store")
+GOLDEN = DATA / "format-1-condemned"
+folder = in_each_kind(GOLDEN, make)
 
 
 def test_the_golden_store_has_its_records_and_refuses_what_it_gave_up(folder: Path) -> None:

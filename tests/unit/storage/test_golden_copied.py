@@ -10,9 +10,9 @@ import kmq_spark as kmq
 from kmq_storage.log.state.queues.snapshot import state_entry
 from kmq_storage.maintenance.checkpointing import checkpoint
 from tests.data.make_golden_copied import make
+from tests.support.golden import DATA
 from tests.support.storage import open_folder
 
-DATA = Path(__file__).resolve().parents[2] / "data"
 COPIED, ORIGINAL = DATA / "format-1-copied", DATA / "format-1-queues"
 
 

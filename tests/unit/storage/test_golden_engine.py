@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,14 +20,10 @@ from kmq_storage.log.store_files import open_identity
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden_engine import CUT, EVERYTHING, KEY, STATE, STREAM, keyed, make
 from tests.data.making import rows
-from tests.support.golden import golden_frames
+from tests.support.golden import DATA, copied, golden_frames
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-engine"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(GOLDEN, tmp_path / "store"))
+GOLDEN = DATA / "format-1-engine"
+folder = copied(GOLDEN)
 
 
 @pytest.fixture(params=["read-only", "writable", "without the newest checkpoint"])

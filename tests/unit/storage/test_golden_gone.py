@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import kmq_spark as kmq
 from kmq_storage.log.checkpoints.checkpoint import newest_checkpoint
 from kmq_storage.log.state.gone_topics import GoneTopic
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden_gone import FIRST, SECOND, make
-from tests.support.golden import KINDS, placed
+from tests.support.golden import DATA, in_each_kind
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-gone"
-
-
-@pytest.fixture(params=KINDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return placed(request.param, GOLDEN, make, tmp_path / "store")
+GOLDEN = DATA / "format-1-gone"
+folder = in_each_kind(GOLDEN, make)
 
 
 def test_the_golden_store_knows_its_deleted_topics(folder: Path) -> None:

@@ -7,20 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import kmq_spark as kmq
-from kmq_storage.log.state.store_state import StoreState
 from tests.data.make_golden_groups import AUDIT, JOINED, ORDERS, A, B, C, make
-from tests.support.storage import open_folder
+from tests.support.golden import DATA, copied, state_of
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-groups"
-
-
-def _state(folder: Path) -> StoreState:
-    return open_folder(folder, read_only=True).refresh()
+GOLDEN = DATA / "format-1-groups"
+folder = copied(GOLDEN)
 
 
-def test_the_golden_groups_come_back_with_owners_targets_and_members(tmp_path: Path):
-    shutil.copytree(GOLDEN, tmp_path / "store")
-    groups = _state(tmp_path / "store").groups
+def test_the_golden_groups_come_back_with_owners_targets_and_members(folder: Path):
+    groups = state_of(folder).groups
     plan = groups["shared"].plan
     assert groups["shared"].generation == 3
     assert {e: replace(each, joined=0) for e, each in plan.members.items()} == {1: A, 2: B, 3: C}
@@ -37,17 +32,15 @@ def test_the_golden_groups_come_back_with_owners_targets_and_members(tmp_path: P
     assert (groups["alone"].member, set(groups["alone"].plan.members)) == ("", {1})
 
 
-def test_the_log_alone_says_the_same_as_the_checkpoint_and_the_rest(tmp_path: Path):
-    shutil.copytree(GOLDEN, tmp_path / "store")
-    with_checkpoint = _state(tmp_path / "store").groups
-    shutil.rmtree(tmp_path / "store" / "checkpoints")
-    assert _state(tmp_path / "store").groups == with_checkpoint
+def test_the_log_alone_says_the_same_as_the_checkpoint_and_the_rest(folder: Path):
+    with_checkpoint = state_of(folder).groups
+    shutil.rmtree(folder / "checkpoints")
+    assert state_of(folder).groups == with_checkpoint
 
 
-def test_a_consumer_joins_the_golden_group_whose_members_are_long_gone(tmp_path: Path):
-    shutil.copytree(GOLDEN, tmp_path / "store")
+def test_a_consumer_joins_the_golden_group_whose_members_are_long_gone(folder: Path):
     with (
-        kmq.open(tmp_path / "store", create=False, maintenance=False) as store,
+        kmq.open(folder, create=False, maintenance=False) as store,
         store.consumer("shared", topics=["orders"], assignor="sticky") as consumer,
     ):
         assert consumer.assignment() == {"orders": [0, 1, 2, 3, 4]}
@@ -56,4 +49,4 @@ def test_a_consumer_joins_the_golden_group_whose_members_are_long_gone(tmp_path:
 
 def test_the_maker_makes_the_same_log(tmp_path: Path):
     make(tmp_path / "store")
-    assert _state(tmp_path / "store").groups == _state(GOLDEN).groups
+    assert state_of(tmp_path / "store").groups == state_of(GOLDEN).groups

@@ -14,9 +14,7 @@ from tests.data import (
     make_golden_runs,
     make_golden_trimmed,
 )
-from tests.support.golden import KINDS, placed
-
-DATA = Path(__file__).resolve().parents[2] / "data"
+from tests.support.golden import DATA, KINDS, placed
 
 
 @pytest.mark.parametrize("kind", KINDS)

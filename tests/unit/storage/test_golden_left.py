@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 import kmq_spark as kmq
 from kmq_storage.log.state.queues.queues import Queue
 from tests.data.make_golden_left import AGAIN, LATER, LEFT, make
-from tests.support.golden import KINDS, placed
-from tests.support.storage import open_folder
+from tests.support.golden import DATA, in_each_kind, state_of
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-left"
-
-
-@pytest.fixture(params=KINDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return placed(request.param, GOLDEN, make, tmp_path / "store")
+GOLDEN = DATA / "format-1-left"
+folder = in_each_kind(GOLDEN, make)
 
 
 def test_what_was_held_of_a_topic_when_its_queue_left_it_is_remembered(folder: Path) -> None:
@@ -44,4 +37,4 @@ def test_receivers_go_on_there(folder: Path) -> None:
 
 
 def _queue(folder: Path) -> Queue:
-    return open_folder(folder, read_only=True).refresh().queue("mails")
+    return state_of(folder).queue("mails")

@@ -17,14 +17,15 @@ from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk
 from tests.data.make_golden_parts import PLACES, ROWS
 from tests.data.make_golden_typed import value
+from tests.support.golden import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "format-1-parts"
+GOLDEN = DATA / "format-1-parts"
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[kmq.Store]:
     """A copy of the golden store."""
-    shutil.copytree(DATA, tmp_path / "store")
+    shutil.copytree(GOLDEN, tmp_path / "store")
     with kmq.open(tmp_path / "store", create=False, read_only=True) as opened:
         yield opened
 
@@ -52,7 +53,7 @@ def test_every_byte_of_the_golden_store_is_right(store: kmq.Store):
 
 
 def test_any_arrow_tool_opens_the_staged_file():
-    (file,) = (DATA / paths.STAGED_FOLDER).iterdir()
+    (file,) = (GOLDEN / paths.STAGED_FOLDER).iterdir()
     table = pa.ipc.open_file(file).read_all()
     table.validate(full=True)
     assert table["id"].to_pylist() == list(range(2 * ROWS))

@@ -21,13 +21,10 @@ from tests.data.make_golden_queues import (
     TOPIC,
     make,
 )
-from tests.support.storage import open_folder
+from tests.support.golden import DATA, copied, state_of
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-queues"
-
-
-def _state(folder: Path) -> StoreState:
-    return open_folder(folder, read_only=True).refresh()
+GOLDEN = DATA / "format-1-queues"
+folder = copied(GOLDEN)
 
 
 def _rows(state: StoreState) -> list[Any]:
@@ -38,9 +35,8 @@ def _rows(state: StoreState) -> list[Any]:
     ]
 
 
-def test_the_golden_queues_come_back_with_what_each_record_is_at(tmp_path: Path):
-    shutil.copytree(GOLDEN, tmp_path / "store")
-    state = _state(tmp_path / "store")
+def test_the_golden_queues_come_back_with_what_each_record_is_at(folder: Path):
+    state = state_of(folder)
     assert [queue.name for queue in state.queues] == ["plain", "keyed"]
     plain, keyed = state.queue("plain"), state.queue("keyed")
     assert plain.settings == SETTINGS
@@ -60,18 +56,16 @@ def test_the_golden_queues_come_back_with_what_each_record_is_at(tmp_path: Path)
     assert KEYED in [topic.id for topic in state.topics.values()]
 
 
-def test_the_log_alone_says_the_same_as_the_checkpoint_and_the_rest(tmp_path: Path):
-    shutil.copytree(GOLDEN, tmp_path / "store")
-    with_checkpoint = _state(tmp_path / "store")
-    shutil.rmtree(tmp_path / "store" / "checkpoints")
-    without = _state(tmp_path / "store")
+def test_the_log_alone_says_the_same_as_the_checkpoint_and_the_rest(folder: Path):
+    with_checkpoint = state_of(folder)
+    shutil.rmtree(folder / "checkpoints")
+    without = state_of(folder)
     assert queues_snapshot(without.queues) == queues_snapshot(with_checkpoint.queues)
     assert _rows(without) == _rows(with_checkpoint)
 
 
-def test_receivers_go_on_in_the_golden_queues(tmp_path: Path):
-    shutil.copytree(GOLDEN, tmp_path / "store")
-    with kmq.open(tmp_path / "store", create=False, maintenance=False) as store:
+def test_receivers_go_on_in_the_golden_queues(folder: Path):
+    with kmq.open(folder, create=False, maintenance=False) as store:
         # The locks ended years ago, but for one record that was extended into 2023, too.
         received = store.queue("plain").receive(100)
         assert sorted((each.topic or "", each.offset) for each in received) == [
@@ -86,4 +80,4 @@ def test_receivers_go_on_in_the_golden_queues(tmp_path: Path):
 
 def test_the_maker_makes_the_same_log(tmp_path: Path):
     make(tmp_path / "store")
-    assert _rows(_state(tmp_path / "store")) == _rows(_state(GOLDEN))
+    assert _rows(state_of(tmp_path / "store")) == _rows(state_of(GOLDEN))

@@ -12,8 +12,8 @@ from kmq_storage.format.segment import schemas_of
 from kmq_storage.format.typed import encode_schema
 from tests.data.make_golden_schemas import ROWS, SCHEMAS, make
 from tests.data.make_golden_typed import value
+from tests.support.golden import DATA
 
-DATA = Path(__file__).resolve().parents[2] / "data"
 GOLDEN = DATA / "format-1-schemas"
 
 

@@ -10,21 +10,15 @@ import kmq_spark as kmq
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.state.queues.queue import Slip
 from kmq_storage.log.state.queues.snapshot import queues_snapshot
-from kmq_storage.log.state.store_state import StoreState
 from tests.data.make_golden_sealed_slips import BOOT, FIRST, QUEUE, SECOND, make
-from tests.support.golden import KINDS, placed
-from tests.support.storage import open_folder
+from tests.support.golden import DATA, KINDS, placed, state_of
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-sealed-slips"
-
-
-def _state(folder: Path) -> StoreState:
-    return open_folder(folder, read_only=True).refresh()
+GOLDEN = DATA / "format-1-sealed-slips"
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_rounds_go_on_as_the_log_says(tmp_path: Path, kind: str):
-    queue = _state(placed(kind, GOLDEN, make, tmp_path / "store")).queue("q")
+    queue = state_of(placed(kind, GOLDEN, make, tmp_path / "store")).queue("q")
     until = queue.slips[FIRST].until
     assert queue.slips[FIRST] == Slip(2, until, (Run(QUEUE, 0, 4, 4, 1),), boot=BOOT)
     assert queue.slips[SECOND].taken
@@ -48,5 +42,5 @@ def test_the_maker_makes_the_same_slips_and_log(tmp_path: Path):
     for slip in (FIRST, SECOND):
         file = f"slips/{slip.hex()}"
         assert (tmp_path / "store" / file).read_bytes() == (GOLDEN / file).read_bytes()
-    made, golden = _state(tmp_path / "store"), _state(GOLDEN)
+    made, golden = state_of(tmp_path / "store"), state_of(GOLDEN)
     assert queues_snapshot(made.queues) == queues_snapshot(golden.queues)

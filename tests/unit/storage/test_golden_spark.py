@@ -5,21 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 import kmq_spark as kmq
 from kmq_storage.log.checkpoints.checkpoint import newest_checkpoint
 from kmq_storage.objects.local import LocalDisk
 from tests.data.make_golden_spark import APPLICATIONS, KEY, make
 from tests.data.making import rows
-from tests.support.golden import KINDS, golden_frames, placed
+from tests.support.golden import DATA, golden_frames, in_each_kind
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-spark"
-
-
-@pytest.fixture(params=KINDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return placed(request.param, GOLDEN, make, tmp_path / "store")
+GOLDEN = DATA / "format-1-spark"
+folder = in_each_kind(GOLDEN, make)
 
 
 def test_the_golden_store_says_what_was_written(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,15 +10,11 @@ import pytest
 
 import kmq_spark as kmq
 from tests.data.make_golden_typed import FIRST, SECOND, make, value
-from tests.support.golden import golden_frames
+from tests.support.golden import DATA, copied, golden_frames
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-typed"
+GOLDEN = DATA / "format-1-typed"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(GOLDEN, tmp_path / "store"))
+folder = copied(GOLDEN)
 
 
 def _expected(n: int) -> dict[str, object]:

@@ -13,19 +13,15 @@ from kmq_storage.format.queue_entries import ACK, AnswerEntry, Run
 from kmq_storage.log.binding.binding import Unit
 from tests.data.make_golden_unbound import QUEUE, TOPIC, make
 from tests.data.making import BEGIN_US
-from tests.support.golden import KINDS, placed
+from tests.support.golden import DATA, in_each_kind, state_of
 from tests.support.storage import open_folder
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-unbound"
-
-
-@pytest.fixture(params=KINDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return placed(request.param, GOLDEN, make, tmp_path / "store")
+GOLDEN = DATA / "format-1-unbound"
+folder = in_each_kind(GOLDEN, make)
 
 
 def test_who_holds_a_record_is_told_with_the_binding_of_its_first_delivery(folder: Path) -> None:
-    queue = open_folder(folder, read_only=True).refresh().queue("mails")
+    queue = state_of(folder).queue("mails")
     assert queue.unbound == {TOPIC: 2}
     rows = queue.unfinished((TOPIC, 0), 5, BEGIN_US, None)
     second, third = DELIVERIES_APART + 1, 2 * DELIVERIES_APART + 1

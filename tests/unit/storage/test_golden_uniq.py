@@ -10,9 +10,9 @@ import pytest
 
 import kmq_spark as kmq
 from tests.data.make_golden_uniq import make
-from tests.support.storage import open_folder
+from tests.support.golden import DATA, state_of
 
-GOLDEN = Path(__file__).resolve().parents[2] / "data" / "format-1-uniq"
+GOLDEN = DATA / "format-1-uniq"
 
 
 #: By the texts one, two, three and four in the topic, and one in the queue.
@@ -21,7 +21,7 @@ FIRSTS = [("t", 1, 0), ("t", 1, 1), ("t", 1, 2), ("t", 1, 3), (None, 0, 0)]
 
 def _known(folder: Path) -> list[tuple[bytes, int, int]]:
     """The digests with their places; when each was stored hangs on how often the clock was read."""
-    uniqs = open_folder(folder, read_only=True).refresh().uniqs
+    uniqs = state_of(folder).uniqs
     found = chain.from_iterable(known.items() for known in uniqs._by_topic.values())
     return [(digest, *place[:2]) for digest, place in found]
 
