@@ -108,7 +108,7 @@ def run(
 
 
 def _check_trimmable(spark: SparkSession, place: ArchivePlace, file_format: str | None) -> None:
-    """What can't be read there is not to be trimmed here; only a Delta table may be such."""
+    """InvalidRequestError for a Delta table that can't be read: nothing may be trimmed then."""
     record = ArchiveRecords(place).newest()
     found = record.format if record is not None else file_format or _format_of(spark)
     if found == DELTA:

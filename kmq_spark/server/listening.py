@@ -96,7 +96,7 @@ class Listener(ThreadingMixIn, TCPServer):
         super().shutdown_request(request)
 
     def server_close(self) -> None:
-        """Listen no more, and end every connection."""
+        """Stop listening, and end every connection."""
         self._end_begun(SYSTEM.monotonic())
         super().server_close()
 

@@ -48,7 +48,7 @@ class Turns:
         self.awake[partition] = None
 
     def give_up(self) -> None:
-        """Forget what rests, since some are read no more: the next look begins anew."""
+        """Forget which ones rest, as some are no longer read: the next look asks all."""
         self._state = None
 
     def end(self, partition: TopicPartition) -> None:

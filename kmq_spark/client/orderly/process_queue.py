@@ -139,7 +139,7 @@ def count_failure(state: QueueState, records: Iterable[HasOffset]) -> QueueState
 
 
 def drop(state: QueueState) -> QueueState:
-    """Give the partition to another member: what the listener still has counts no more."""
+    """Give the partition to another member: what the listener still has no longer counts."""
     return replace(state, waiting=(), consuming=(), is_dropped=True)
 
 

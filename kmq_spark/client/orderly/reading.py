@@ -142,7 +142,7 @@ class Reading:
                 self._reader.pause({place.topic: [place.partition]})
 
     def _ready(self, moving: list[TopicPartition]) -> list[TopicPartition]:
-        """Return those of which the listener has no records; it gets no more of any meanwhile."""
+        """Return those of which the listener has no records; it gets no new ones of the others."""
         places = {_place(each): each for each in moving}
         for place, queue in self.queues.items():
             if queue.state.is_leaving != (place in places):
@@ -161,7 +161,7 @@ class Reading:
         self._lost(partitions)
 
     def _lost(self, partitions: Partitions) -> None:
-        """Commit nothing more of these; what the listener has of them counts no more."""
+        """Commit nothing more of these; what the listener has of them no longer counts."""
         lost = {place: self.queues.pop(place) for place in _places(partitions)}
         for place in lost:
             self._gained.pop(place, None)

@@ -9,7 +9,7 @@ from kmq_storage.log.disk_errors import translated
 _TICK_US = 10_000
 
 
-def surely_now(log: CommitLog) -> int:
+def cautious_now(log: CommitLog) -> int:
     """The time (UTC us) by this host's clock or by the store's, whichever is earlier.
 
     A host whose clock is ahead would otherwise drop records too early. In a bucket, this takes some

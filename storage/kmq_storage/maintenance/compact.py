@@ -26,7 +26,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import Slice
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
-from kmq_storage.maintenance.ages import surely_now
+from kmq_storage.maintenance.ages import cautious_now
 from kmq_storage.maintenance.manner import PLAIN, Manner, Rest
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.maintenance.reports import CompactReport, all_compacted, replacing
@@ -271,7 +271,7 @@ def _old(log: CommitLog, rows: Sequence[Row]) -> int:
     """Tombstones that were committed before this time (UTC us) may go."""
     delay = round(limits.TOMBSTONE_DELAY * 1e6)
     old = log.environment.now_us() - delay
-    return surely_now(log) - delay if any(row.time < old for row in rows) else old
+    return cautious_now(log) - delay if any(row.time < old for row in rows) else old
 
 
 def _is_kept(run: Replacement, survivors: Survivors) -> bool:

@@ -22,7 +22,7 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.accounts_topics import check_may_be_trimmed
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic, out_of_range
-from kmq_storage.maintenance.ages import surely_now
+from kmq_storage.maintenance.ages import cautious_now
 from kmq_storage.maintenance.candidates import oldest_rows
 from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.queue_starts import allow_trims, begin_queues_at, is_worth_it, last_row
@@ -179,7 +179,7 @@ def retain(log: CommitLog, state: StoreState, *, apart: Apart) -> TrimReport:
     lsn = state.lsn  # read before planning: commits that are applied meanwhile then conflict
     plan = plan_retention(state, log.environment.now_us())
     if plan:
-        plan = plan_retention(state, surely_now(log))
+        plan = plan_retention(state, cautious_now(log))
     return trim(log, plan, lsn, apart=apart)
 
 

@@ -138,7 +138,7 @@ def _let_in(expression: str | None, part: Slice) -> Any:
 
 
 def _order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
-    """What each record goes by: the hash of its key, 0 without one.
+    """The ordering key of each record: the hash of its key, 0 without one.
 
     Two keys of one hash wait for each other, which costs time but breaks no order.
     """
