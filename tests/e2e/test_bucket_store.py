@@ -65,16 +65,6 @@ def test_a_store_that_is_not_there_is_not_found(moto: S3Server):
         kmq.open(moto.new_url(), storage_options=moto.options(), read_only=True)
 
 
-def test_a_bucket_that_is_not_there_is_an_error_that_says_so(moto: S3Server):
-    with pytest.raises(kmq.UnavailableError, match="bucket"):
-        kmq.open("s3://no-such-bucket/store", storage_options=moto.options())
-
-
-def test_an_unknown_option_is_refused_by_name(moto: S3Server):
-    with pytest.raises(kmq.InvalidRequestError, match="acess_key"):
-        kmq.open(moto.new_url(), storage_options={**moto.options(), "acess_key": "x"})
-
-
 def test_members_on_different_hosts_share_a_group(moto: S3Server):
     url, options = moto.new_url(), moto.options()
     with kmq.open(url, storage_options=options) as one, kmq.open(url, storage_options=options) as b:

@@ -234,9 +234,3 @@ def test_what_a_callable_raises_comes_through_the_future(store: kmq.Store):
         assert isinstance(error, kmq.InvalidRequestError)
         assert "no idea" in str(error)
         assert producer.send("t", b"v", b"k", partition=1).result(10).offset == 0
-
-
-@pytest.mark.parametrize("partitioner", ["murmur3", None, 1])
-def test_an_unknown_partitioner_is_refused(store: kmq.Store, partitioner: object):
-    with pytest.raises(kmq.InvalidRequestError, match="partitioner"):
-        store.producer(partitioner=partitioner)  # type: ignore[arg-type]
