@@ -34,12 +34,21 @@ class Runs(Generic[T]):
             if self._is_closed:
                 return
             heapq.heappush(self._due, (self._monotonic() + delay, next(self._numbers), what))
-            if len(self._due) > self._idle and len(self.threads) < _THREADS_MAX:
-                thread = threading.Thread(target=self._work, name="kmq-orderly-run", daemon=True)
-                self.threads.add(thread)
-                thread.start()
-            else:
+            if len(self._due) <= self._idle or not self._try_to_add_thread():
                 self._changed.notify()
+
+    def _try_to_add_thread(self) -> bool:
+        if len(self.threads) >= _THREADS_MAX:
+            return False
+        thread = threading.Thread(target=self._work, name="kmq-orderly-run", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no more: the threads that are there do all
+            if not self.threads:
+                raise
+            return False
+        self.threads.add(thread)
+        return True
 
     def close(self) -> None:
         """Start nothing more, and return when nothing runs."""

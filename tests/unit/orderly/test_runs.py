@@ -58,6 +58,29 @@ def test_nothing_runs_after_a_close():
     assert order == []
 
 
+def test_where_no_more_threads_can_be_had_the_others_do_all(monkeypatch: pytest.MonkeyPatch):
+    goes_on, order = threading.Event(), []
+
+    def run(number: int) -> None:
+        assert goes_on.wait(30)
+        order.append(number)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    running = Runs(run, _now)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            running.submit(1)
+    running.submit(2)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    running.submit(3)
+    goes_on.set()
+    until(lambda: order == [1, 2, 3])
+    running.close()
+
+
 def test_there_are_no_more_threads_than_allowed(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs, "_THREADS_MAX", 3)
     goes_on, order = threading.Event(), []
