@@ -17,6 +17,7 @@ from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.lease import Lease, decode_lease
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.threads import no_more_threads
 
 _FOLDER = "locks/a.lock"
 _FIRST, _SECOND = paths.lease(_FOLDER, 1), paths.lease(_FOLDER, 2)
@@ -48,6 +49,16 @@ def _lease(**members: object) -> bytes:
     """A lease as before there were checksums."""
     facts = {"nonce": "n", "holder": "h", "seconds": LEASE_SECONDS, "released": False}
     return json.dumps({**facts, **members}).encode()
+
+
+def test_a_lease_that_no_thread_can_renew_is_not_held():
+    bucket = _Bucket()
+    lock = bucket.lock()
+    with no_more_threads(), pytest.raises(RuntimeError):
+        lock.try_acquire()
+    bucket.wait(LEASE_SECONDS + 1)
+    assert lock.try_acquire()
+    lock.release()
 
 
 def test_a_changed_byte_of_a_lease_is_noticed():

@@ -274,19 +274,26 @@ class Ahead:
         """Return the first of these records; the others are next, unless their slip has ended."""
         first, others = records[:wanted], records[wanted:]
         with self._turning:
-            if slip is self._slip and not is_ending():
+            if slip is self._slip and not is_ending() and self._is_watched():
                 queue = self._log.state.queues.by_id(self._queue_id)
                 kept, others = _may_wait(queue, slip, others)
                 self._expires = _first_expiry(queue, kept)
                 self._ready.extend(kept)
-            if self._watch is None and self._slip is not None:
-                self._watch = threading.Thread(target=self._look_after, daemon=True)
-                self._watch.name = "kmq-queue"
-                self._watch.start()
-                at_end(self.close)
         self.give_back(runs_of_deliveries(others))
         self._sorted()
         return first
+
+    def _is_watched(self) -> bool:
+        """Whether a thread ends the slip should it not be used up soon; starts one if it can."""
+        if self._watch is None:
+            watch = threading.Thread(target=self._look_after, name="kmq-queue", daemon=True)
+            try:
+                watch.start()
+            except RuntimeError:  # the system has no more threads
+                return False
+            self._watch = watch
+            at_end(self.close)
+        return True
 
     def count(self) -> None:
         """Count a call that was answered."""

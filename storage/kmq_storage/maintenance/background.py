@@ -36,8 +36,13 @@ class BackgroundMaintenance:
     def start(self) -> None:
         """Start the thread, unless it runs already."""
         if self._thread is None and not self._stopped.is_set():
-            self._thread = threading.Thread(target=self._run, name="kmq-maintenance", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="kmq-maintenance", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the next producer tries again
+                _LOGGER.warning("nothing maintains %s: %s", self._log.files.url, error)
+                return
+            self._thread = thread
 
     def _after_fork(self) -> None:
         """Forget the parent's thread; the child's next producer starts its own."""

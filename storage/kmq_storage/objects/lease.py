@@ -84,10 +84,11 @@ class Lease:
             return False
         if last is not None:
             self._bucket.delete(self._name(last.epoch))
-        self._stop = Flag()
+        stop = Flag()
         threading.Thread(
-            target=self._beat, args=(self._stop, self._epoch), name="kmq-lease", daemon=True
-        ).start()
+            target=self._beat, args=(stop, self._epoch), name="kmq-lease", daemon=True
+        ).start()  # may raise: then the lease isn't held, and ends by itself
+        self._stop = stop
         return True
 
     def _create(self) -> bool:

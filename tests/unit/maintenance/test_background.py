@@ -21,6 +21,7 @@ from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.maintenance.replacement import Replacement
 from kmq_storage.objects.memory import MemoryDisk
 from tests.support.engine import Sent, files_below, open_engine, send_rows
+from tests.support.threads import no_more_threads
 from tests.support.waiting import until
 
 
@@ -50,6 +51,20 @@ def test_retention_is_kept_also_while_nobody_writes(store: kmq.Store):
     send_rows(store.log, "t", [Sent(None, b"v")] * 5)
     until(lambda: store.offsets("t") == {0: (5, 5)})
     work.close()
+
+
+def test_where_no_more_threads_can_be_had_the_next_producer_tries_again(store: kmq.Store):
+    work = BackgroundMaintenance(store.log)
+    with no_more_threads():
+        work.start()
+    work.start()
+    send_rows(store.log, "t", [Sent(None, b"v")] * 5)
+    until(lambda: store.offsets("t") == {0: (5, 5)})
+    work.close()
+    with no_more_threads():
+        other = BackgroundMaintenance(store.log)
+        other.start()
+    other.close()
 
 
 def test_whoever_has_the_lease_works_alone(store: kmq.Store):

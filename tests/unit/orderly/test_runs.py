@@ -14,6 +14,7 @@ import pytest
 
 from kmq_spark.client.orderly import runs
 from kmq_spark.client.orderly.runs import Runs
+from tests.support.threads import no_more_threads
 from tests.support.waiting import until
 
 
@@ -58,24 +59,19 @@ def test_nothing_runs_after_a_close():
     assert order == []
 
 
-def test_where_no_more_threads_can_be_had_the_others_do_all(monkeypatch: pytest.MonkeyPatch):
+def test_where_no_more_threads_can_be_had_the_others_do_all():
     goes_on, order = threading.Event(), []
 
     def run(number: int) -> None:
         assert goes_on.wait(30)
         order.append(number)
 
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     running = Runs(run, _now)
-    with monkeypatch.context() as refusing:
-        refusing.setattr(threading.Thread, "start", refuse)
-        with pytest.raises(RuntimeError):
-            running.submit(1)
+    with no_more_threads(), pytest.raises(RuntimeError):
+        running.submit(1)
     running.submit(2)
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    running.submit(3)
+    with no_more_threads():
+        running.submit(3)
     goes_on.set()
     until(lambda: order == [1, 2, 3])
     running.close()
