@@ -104,18 +104,15 @@ class KeyedQueues(Resource):
             raise InvalidRequestError(
                 f"messages has {len(columns[1])} elements, queues has {len(columns[0])}"
             )
-        return self._put_all(pa.table(columns, names=["queue", "value"]))
+        return self.put_arrow(pa.table(columns, names=["queue", "value"]))
 
     def put_arrow(self, batch: pa.RecordBatch | pa.Table) -> Sequence[int]:
         """Append the messages of a RecordBatch or Table with the columns `queue` and `value`.
 
         Both are binary or string, without nulls. All else is as for `put_batch`.
         """
-        return self._put_all(batch)
-
-    def _put_all(self, data: pa.RecordBatch | pa.Table) -> Sequence[int]:
         self._check_open()  # also when there is nothing to put
-        table = checked_table(data)
+        table = checked_table(batch)
         if not table.num_rows:
             return IndexSequence(0, list)
         self._producer._check_waits()  # before anything is sent

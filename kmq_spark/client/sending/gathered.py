@@ -83,7 +83,8 @@ class Gathered(Sends):
     # --- while it is open; the callers hold the lock of what is pending -------------------
 
     def add(self, sends: Sends) -> None:
-        """Add sends, behind all others."""
+        """Add sends, behind all others; TransactionAbortedError as in `check`."""
+        self.check()
         sends.expedite = self._awaited
         self.sends.append(sends)
         self.waiting.append(sends)

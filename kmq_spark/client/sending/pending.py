@@ -126,7 +126,7 @@ class Pending:
         rows = RowSends(_checked(topic), self.expedite)
         if self._transaction is not None:
             rows.alarm = min(self._batch_bytes, self._transaction.share(len(self._open)))
-            self._take_part(self._transaction, rows)
+            self._transaction.add(rows)
             self._open[topic] = rows
             return rows
         rows.alarm = min(self._batch_bytes, self._share(len(self._open) + 1))
@@ -135,10 +135,6 @@ class Pending:
         self._open[topic] = rows
         self._waiting.append(rows)
         return rows
-
-    def _take_part(self, transaction: Gathered, sends: Sends) -> None:
-        transaction.check()
-        transaction.add(sends)
 
     def _share(self, topics: int) -> int:
         """How many of the bytes that may still gather each of this many topics may take.
@@ -180,7 +176,7 @@ class Pending:
             if self._transaction is None:
                 self._waiting.append(sends)
             else:
-                self._take_part(self._transaction, sends)
+                self._transaction.add(sends)
                 self._transaction.count(sends)
 
     def begin(self, transaction: Gathered) -> None:

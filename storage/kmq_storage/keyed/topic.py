@@ -14,7 +14,7 @@ from kmq_storage.topics import create_topic
 
 #: All queues of a topic are in one partition; sealing sorts their messages.
 PARTITION = 0
-NO_MORE: Mapping[str, Any] = MappingProxyType({})
+_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
 def keyed_topic(state: StoreState, name: str) -> Topic:
@@ -27,7 +27,7 @@ def keyed_topic(state: StoreState, name: str) -> Topic:
     return topic
 
 
-def ensure_keyed_topic(log: CommitLog, name: str, settings: Mapping[str, Any] = NO_MORE) -> None:
+def ensure_keyed_topic(log: CommitLog, name: str, settings: Mapping[str, Any] = _DEFAULTS) -> None:
     """Make a topic of keyed queues unless it is there; as `keyed_topic` when it has none.
 
     KmqWarning when it is there with other `settings` than these, if there are any.

@@ -120,9 +120,8 @@ def _segments(
     rows: Iterable[Row], most: int, size_of: Callable[[Row], int]
 ) -> Iterator[tuple[list[Row], bool]]:
     """The rows of each segment, and whether the segment is full, as no more rows would fit."""
-    runs = list(cut(rows, size_of, most))
+    runs, full = list(cut(rows, size_of, most)), min(most, limits.SEGMENT_BYTES)
     for run in runs:
-        full = min(most, limits.SEGMENT_BYTES)
         yield run, run is not runs[-1] or sum(map(weight_of, run)) >= full
 
 
