@@ -76,9 +76,9 @@ def send(
     version: int = 0,
 ) -> None:
     """Commit records, and other entries with them."""
-    stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**20)
+    stager = Stager(log.files, file_ids(log), sync=True)
     records = PartitionRecords("-", topic, partition, (batch,), version)
-    placed = stager.place(records, room=2**20)
+    placed = stager.place(records, room=0 if staged else 2**20)
     log.commit([Unit(placed.entries + also, placed.bodies)])
 
 

@@ -16,7 +16,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.copying.topics import copy_topics
-from kmq_storage.maintenance.collect import collect
+from tests.support.storage import collect_all
 
 Fixture = pytest.FixtureRequest
 
@@ -153,7 +153,7 @@ def _rewrite(store: kmq.Store) -> None:
     store.delete_topic("typed")
     store.maintain(grace=0)
     store.checkpoint()
-    collect(store.log, grace=0, orphan_age=0)
+    collect_all(store.log)
 
 
 def test_clones_of_clones_and_copies_of_them_are_whole(

@@ -71,7 +71,7 @@ class Maintainer:
         self._world.audit()
 
     def _collect(self, log: WatchedLog) -> None:
-        report = collect(log, grace=self._world.grace, orphan_age=self._world.orphan_age)
+        report = collect(log, grace=self._world.grace)
         self._done["collected"] += report.files
 
     def _merge(self, log: WatchedLog) -> None:

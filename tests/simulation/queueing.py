@@ -139,10 +139,10 @@ class Sender:
 
     def _unit(self, log: CommitLog, records: list[Record]) -> Unit:
         queue_id = self._world.queue_id
-        most = self._rng.choice((0, 1_000))
-        stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=most)
+        room = self._rng.choice((0, 1_000))
+        stager = Stager(log.files, file_ids(log), sync=True)
         part = PartitionRecords(queue_log(JOBS), queue_id, 0, (batch_of(records),))
-        placed = stager.place(part, room=100_000)
+        placed = stager.place(part, room=room)
         now = log.environment.now_us()
         special = tuple(
             Schedule(

@@ -315,9 +315,10 @@ def run(seed: int, kind: type[World] = World) -> World:
     """A world after some boots, checked."""
     with small_limits(kind.limits):
         world = kind(seed)
-        for _ in range(world.rng.randrange(*world.size.boots)):
-            world.boot()
-        world.finish()
+        with patch.object(limits, "ORPHAN_AGE", world.orphan_age):
+            for _ in range(world.rng.randrange(*world.size.boots)):
+                world.boot()
+            world.finish()
         return world
 
 

@@ -115,15 +115,11 @@ class Writer:
         return self._world.oracle.send(self._rng.choice(_KEYS), None if deletes else value)
 
     def _unit(self, log: CommitLog, topic: str, partition: int, mine: list[Record]) -> Unit:
-        stager = Stager(
-            log.files,
-            file_ids(log),
-            sync=log.durable,
-            inline_bytes_max=self._rng.choice((0, 1_000, 100_000)),
-        )
+        stager = Stager(log.files, file_ids(log), sync=log.durable)
+        room = self._rng.choice((0, 1_000, 100_000))
         batch = self._world.batch_of(mine)
         records = PartitionRecords(topic, self._world.topics[topic], partition, (batch,))
-        placed = stager.place(records, room=100_000)
+        placed = stager.place(records, room=room)
         return Unit(placed.entries, placed.bodies, synced=log.durable)
 
     def _offsets(self, log: CommitLog) -> tuple[GroupOffsetsEntry, ...]:

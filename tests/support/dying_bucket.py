@@ -11,7 +11,6 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.open import open_commit_log, with_shared
 from kmq_storage.log.store_files import open_identity
-from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.reports import CloneReport
 from kmq_storage.objects.bucket import Put
 from kmq_storage.objects.bucket_files import BucketFiles
@@ -19,6 +18,7 @@ from kmq_storage.objects.files import Bytes
 from tests.support.dying_disk import Died
 from tests.support.engine import Sent, send_rows
 from tests.support.memory_bucket import MemoryBucket
+from tests.support.storage import collect_all
 
 ROWS = [Sent(b"k%d" % (n % 5), b"v%d" % n, n) for n in range(10)]
 
@@ -109,4 +109,4 @@ def forget_all(store: Store) -> None:
     store.compact("t")
     store.trim("t", {0: store.offsets("t")[0][1]})
     store.checkpoint()
-    collect(store.log, grace=0.0, orphan_age=0.0)
+    collect_all(store.log)

@@ -63,10 +63,10 @@ def unit_of_batch(
     log: CommitLog, topic: str, batch: SizedBatch, *, partition: int = 0, staged: bool = False
 ) -> Unit:
     """The unit of a commit of the records of this batch."""
-    stager = Stager(log.files, file_ids(log), sync=True, inline_bytes_max=0 if staged else 2**30)
+    stager = Stager(log.files, file_ids(log), sync=True)
     topic_id = log.refresh().topic(topic).id
     records = PartitionRecords(topic, topic_id, partition, (batch,))
-    placed = stager.place(records, room=2**30)
+    placed = stager.place(records, room=0 if staged else 2**30)
     return Unit(placed.entries, placed.bodies)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 
+from kmq_storage import limits
 from kmq_storage.environment import SYSTEM, Environment
 from kmq_storage.format.entries import Entry, TopicEntry
 from kmq_storage.format.records import (
@@ -23,6 +25,7 @@ from kmq_storage.log.open import open_commit_log
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.staging import PartitionRecords, SizedBatch, Stager
 from kmq_storage.log.store_files import open_identity
+from kmq_storage.maintenance.collect import collect
 from kmq_storage.model import Commit
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
@@ -82,10 +85,9 @@ def unit_of(
     also: tuple[Entry, ...] = (),
 ) -> Unit:
     """A unit of records, inside the frame or staged."""
-    limit = 0 if staged else 2**30
-    stager = Stager(disk, lambda: uuid.uuid4().bytes, sync=sync, inline_bytes_max=limit)
+    stager = Stager(disk, lambda: uuid.uuid4().bytes, sync=sync)
     records = PartitionRecords("t", topic_id, partition, (batch_of(values),))
-    placed = stager.place(records, room=2**30)
+    placed = stager.place(records, room=0 if staged else 2**30)
     return Unit(placed.entries + also, placed.bodies, synced=sync)
 
 
@@ -93,6 +95,12 @@ def send(log: CommitLog, *values: bytes, partition: int = 0, staged: bool = Fals
     """Commit values to topic `t`, as durable as the log is."""
     unit = unit_of(log.files, values, partition=partition, staged=staged, sync=log.durable)
     return log.commit([unit])
+
+
+def collect_all(log: CommitLog, age: float = 0.0) -> None:
+    """Collect what is at least this many seconds old and that nothing refers to."""
+    with patch.object(limits, "ORPHAN_AGE", age):
+        collect(log, grace=age)
 
 
 def values_of(log: CommitLog, partition: int = 0) -> list[bytes]:

@@ -91,14 +91,12 @@ class Stager:
         new_id: Callable[[], bytes],
         *,
         sync: bool,
-        inline_bytes_max: int = limits.INLINE_BATCH_BYTES_MAX,
         small_room: int = 0,
         later: Later | None = None,
     ) -> None:
         self._files = files
         self._new_id = new_id
         self._sync = sync
-        self._inline_bytes_max = inline_bytes_max
         #: See `CommitLog.small_room`.
         self._small_room = small_room
         #: Writes files later than they are placed; if None, `stage` writes each file itself.
@@ -109,7 +107,7 @@ class Stager:
         if self._later is not None and self._later.is_prompt:
             return True
         sizes = [sum(_message_lengths(records)) for records in parts]
-        return sum(sizes) <= room and max(sizes, default=0) <= self._inline_bytes_max
+        return sum(sizes) <= room and max(sizes, default=0) <= limits.INLINE_BATCH_BYTES_MAX
 
     def place(self, records: PartitionRecords, *, room: int) -> Placed:
         """Place records inside the frame if they are small and fit into `room`; else stage them."""
@@ -132,7 +130,7 @@ class Stager:
     def _is_inline(self, length: int, room: int) -> bool:
         if length <= limits.SMALL_BATCH_BYTES_MAX:
             room += self._small_room
-        return length <= min(self._inline_bytes_max, room)
+        return length <= min(limits.INLINE_BATCH_BYTES_MAX, room)
 
     def stage(self, records: PartitionRecords) -> list[RecordsEntry]:
         """Stage records in one file; returns the entries with which a commit refers to it.

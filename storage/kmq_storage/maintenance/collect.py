@@ -50,13 +50,8 @@ from kmq_storage.objects.files import Files, FoundFile
 _NAMED_OTHERWISE = (paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
 
 
-def collect(
-    log: CommitLog,
-    *,
-    grace: float = limits.COLLECT_GRACE,
-    orphan_age: float = limits.ORPHAN_AGE,
-) -> CollectReport:
-    """Delete what nothing refers to; `grace` and `orphan_age` in seconds by the store's clock.
+def collect(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> CollectReport:
+    """Delete what nothing refers to; `grace` in seconds by the store's clock.
 
     When the process is killed, the next collection goes on, since roots are deleted last. On a
     disk, nothing happens while another process collects.
@@ -68,12 +63,12 @@ def collect(
         if not alone:
             return deletion.report()
         now = files.now()
-        plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
+        plan = _try_plan(log, deletion, now, grace)
         if plan.condemn:
             log.commit([Unit((CondemnEntry(plan.condemn),))], durable=True)
-            plan = _try_plan(log, deletion, now, grace=grace, orphan_age=orphan_age)
+            plan = _try_plan(log, deletion, now, grace)
         _carry_out(log, plan, deletion)
-        deletion.remove_all(_left_slips(log, now - _us(orphan_age)))
+        deletion.remove_all(_left_slips(log, now - _us(limits.ORPHAN_AGE)))
     return deletion.report()
 
 
@@ -96,15 +91,13 @@ def _alone(log: CommitLog) -> Iterator[bool]:
             lock.release()
 
 
-def _try_plan(
-    log: CommitLog, deletion: _Deletion, now: int, *, grace: float, orphan_age: float
-) -> CollectPlan:
+def _try_plan(log: CommitLog, deletion: _Deletion, now: int, grace: float) -> CollectPlan:
     """Plan a collection; an empty plan when another collector is faster.
 
     A process that pins after the roots were listed finds only files that these roots or later
     commits name. A clone that has removed its pin has written its record.
     """
-    orphans_before = now - _us(orphan_age)
+    orphans_before = now - _us(limits.ORPHAN_AGE)
     try:
         roots = list(_roots(log.files))
         pinned = pinned_lsn(log.files, now, deletion.remove)

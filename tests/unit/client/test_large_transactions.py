@@ -15,7 +15,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import limits
-from kmq_storage.maintenance.collect import collect
+from tests.support.storage import collect_all
 from tests.unit.client.stored import aborted, lsn, values
 
 
@@ -91,7 +91,7 @@ def test_files_of_an_aborted_transaction_are_collected(shop: kmq.Store):
         producer.send("a", b"v").result(10)
     assert list(shop.log.files.list("staged"))
     shop.checkpoint()
-    collect(shop.log, grace=0.0, orphan_age=0.0)
+    collect_all(shop.log)
     assert not list(shop.log.files.list("staged"))
     assert values(shop, "a") == [b"v"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.maintenance.collect import collect
 from kmq_storage.objects.local import LocalDisk
 from tests.support.dying_disk import Died
+from tests.support.storage import collect_all
 
 DAY = 24 * 3600
 
@@ -101,7 +101,7 @@ def test_a_store_inside_of_another_one_stays_whole_and_is_told(
                 inner.checkpoint()
         before = _all(inner)
         outer.checkpoint()  # into the folder of the inner one, if that is in `checkpoints`
-        collect(outer.log, grace=-DAY, orphan_age=-DAY)  # as if all were older than a day
+        collect_all(outer.log, -DAY)  # as if all were older than a day
         assert before <= _all(inner)
         report = outer.verify(deep=True)
         assert (report.ok, report.unreferenced) == (True, [])
