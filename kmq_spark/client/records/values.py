@@ -110,12 +110,13 @@ def size_of(*flat: Iterable[Any]) -> int:
 
 
 def checked_uniq(uniq: object) -> bytes:
-    """Return the digest of a text, empty for None; InvalidRequestError for what is no text."""
+    """Return the digest of bytes, or of a text as UTF-8; empty for None."""
     if uniq is None:
         return b""
-    if not isinstance(uniq, str) or not uniq:
-        raise InvalidRequestError(f"uniq must be non-empty text, not {uniq!r:.80}", field="uniq")
-    return digest_of(_utf8("uniq", uniq))
+    name = to_bytes("uniq", uniq)
+    if not name:
+        raise InvalidRequestError("uniq must not be empty", field="uniq")
+    return digest_of(name)
 
 
 def to_timestamp(when: object, what: str = "timestamp") -> int:

@@ -137,7 +137,7 @@ class Producer(Resource, Transactional):
         properties: Properties | None = None,
         partition: int | None = None,
         timestamp: datetime | None = None,
-        uniq: str | None = None,
+        uniq: str | bytes | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> Future[RecordMetadata]:
         """Send one record; the future gives its place once it is durable.
@@ -151,8 +151,8 @@ class Producer(Resource, Transactional):
             properties: A mapping of names to int (64 bit), float, text, bytes or bool.
             partition: The partition, in place of the partitioner's choice.
             timestamp: A datetime with a time zone; by default now.
-            uniq: Text that names the record. A second one of the same `uniq` within the topic's
-                `uniq_window` isn't stored: its metadata has the first one's place and
+            uniq: Text or bytes that name the record. A second one of the same `uniq` within the
+                topic's `uniq_window` isn't stored: its metadata has the first one's place and
                 `duplicate=True`.
             on_delivery: Called as `on_delivery(error, metadata)` in the producer's thread, where it
                 must not wait for another send.
@@ -291,7 +291,7 @@ class Producer(Resource, Transactional):
         deliver_at: datetime | None = None,
         expires_at: datetime | None = None,
         priority: int | None = None,
-        uniq: str | None = None,
+        uniq: str | bytes | None = None,
     ) -> Future[RecordMetadata]:
         """Send one record to one queue, which alone reads it; errors as for `send`.
 

@@ -184,6 +184,15 @@ def test_without_a_timestamp_it_is_the_time_of_the_send(store: kmq.Store):
     assert records(store, "t")[0].timestamp == sent.timestamp
 
 
+def test_a_uniq_may_be_bytes_and_text_is_its_utf8(store: kmq.Store):
+    store.create_topic("t")
+    with store.producer(linger=0) as producer:
+        assert not producer.send("t", b"1", uniq="grün").result().duplicate
+        assert producer.send("t", b"2", uniq="grün".encode()).result().duplicate
+        assert not producer.send("t", b"3", uniq=b"\xff").result().duplicate
+        assert producer.send("t", b"4", uniq=b"\xff").result().duplicate
+
+
 @pytest.mark.parametrize(
     ("options", "names"),
     [

@@ -230,8 +230,8 @@ def test_a_typed_topic_has_it_too(store: kmq.Store):
         assert producer.send("t", {"n": 2}, uniq="u").result().duplicate
 
 
-@pytest.mark.parametrize("uniq", ["", 5, b"x", "\ud800"], ids=repr)
-def test_what_is_no_text_is_refused_at_once(store: kmq.Store, uniq: Any):
+@pytest.mark.parametrize("uniq", ["", b"", 5, "\ud800"], ids=repr)
+def test_what_is_neither_text_nor_bytes_is_refused_at_once(store: kmq.Store, uniq: Any):
     store.create_topic("t")
     with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match="uniq"):
         producer.send("t", b"1", uniq=uniq)
