@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
+from operator import attrgetter
 from typing import Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
@@ -164,8 +165,29 @@ async def to_its_end(call: Future[T]) -> T:
         raise
 
 
+def _awaited(twin: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """A call of the twin that runs in the handle's thread, with the twin's arguments and help."""
+
+    @wraps(twin)
+    async def call(self: Handle[Any], /, *arguments: Any, **options: Any) -> T:
+        return await self._run(partial(twin, self._handle), *arguments, **options)
+
+    return call
+
+
+def _forwarded(name: str) -> property:
+    return property(attrgetter(f"_handle.{name}"))
+
+
 class Handle(StaysHere, Generic[R]):
     """A handle whose calls run one after another in a thread of its own."""
+
+    def __init_subclass__(cls, *, twin: type[Resource] | None = None) -> None:
+        """Add what the `twin` has and this class has not."""
+        for name in dir(twin) if twin else ():
+            if not name.startswith("_") and not hasattr(cls, name):
+                own = getattr(twin, name)
+                setattr(cls, name, _awaited(own) if callable(own) else _forwarded(name))
 
     def __init__(self, handle: R) -> None:
         self._handle = handle
@@ -174,13 +196,8 @@ class Handle(StaysHere, Generic[R]):
     def __repr__(self) -> str:
         return f"aio.{self._handle!r}"
 
-    def __dir__(self) -> list[str]:
-        twins = (name for name in dir(self._handle) if not name.startswith("_"))
-        return sorted({*super().__dir__(), *(name for name in twins if hasattr(self, name))})
-
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._handle, name)
-        return wraps(found)(partial(self._run, found)) if callable(found) else found  # for `help`
+        return getattr(self._handle, name)
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await asyncio.wrap_future(self._submit(call, *arguments, **options))

@@ -18,7 +18,7 @@ from kmq_spark.client.keyed import receiving as keyed_receiving
 from kmq_spark.errors import KmqError
 
 
-class KeyedQueues(Receiver[keyed_queues.KeyedQueues]):
+class KeyedQueues(Receiver[keyed_queues.KeyedQueues], twin=keyed_queues.KeyedQueues):
     """`kmq_spark.KeyedQueues` for asyncio: each of its methods is here too, to be awaited."""
 
     def __init__(self, handle: keyed_queues.KeyedQueues) -> None:

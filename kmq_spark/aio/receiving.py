@@ -32,7 +32,7 @@ AsyncListener: TypeAlias = Callable[
 _hearing: ContextVar[Handle[Any] | None] = ContextVar("kmq_hearing", default=None)
 
 
-class Consumer(Handle[consumer.Consumer]):
+class Consumer(Handle[consumer.Consumer], twin=consumer.Consumer):
     """`kmq_spark.Consumer` for asyncio: each of its methods is here too, to be awaited."""
 
     def __init__(self, handle: consumer.Consumer) -> None:
@@ -133,7 +133,7 @@ class Consumer(Handle[consumer.Consumer]):
         return await self._giving_way.until_found(taken, timeout)
 
 
-class OrderlyConsumer(Handle[orderly.OrderlyConsumer]):
+class OrderlyConsumer(Handle[orderly.OrderlyConsumer], twin=orderly.OrderlyConsumer):
     """`kmq_spark.OrderlyConsumer` for asyncio; its listener runs in the event loop."""
 
     async def answer(
@@ -181,7 +181,7 @@ class Delivery(queue_delivery.Delivery):
         await self[-1]._run(super().extend, seconds)
 
 
-class Queue(Receiver[queue.Queue]):
+class Queue(Receiver[queue.Queue], twin=queue.Queue):
     """`kmq_spark.Queue` for asyncio: each of its methods is here too, to be awaited."""
 
     def __init__(self, handle: queue.Queue) -> None:

@@ -35,7 +35,7 @@ def _acknowledging(
     return send
 
 
-class Producer(Handle[producer.Producer]):
+class Producer(Handle[producer.Producer], twin=producer.Producer):
     """`kmq_spark.Producer` for asyncio: an awaited send gives its metadata."""
 
     def __init__(self, handle: producer.Producer) -> None:

@@ -47,7 +47,7 @@ def _opening(
     return opening
 
 
-class Store(Handle[store.Store]):
+class Store(Handle[store.Store], twin=store.Store):
     """`kmq_spark.Store` for asyncio: each of its methods is here too, to be awaited."""
 
     def read(self, topic: str, **options: Any) -> AsyncIterator[pa.RecordBatch]:

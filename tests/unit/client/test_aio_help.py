@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from inspect import iscoroutinefunction, signature
 
+import pytest
+
 import kmq_spark as kmq
 from kmq_spark import aio
 
@@ -29,6 +31,20 @@ def test_help_shows_the_arguments_of_a_call(store_url: str):
 
     asyncio.run(asyncio.wait_for(work(), 60))
     assert iscoroutinefunction(aio.Producer.send)
+
+
+@pytest.mark.parametrize(
+    "name", ["Consumer", "KeyedQueues", "OrderlyConsumer", "Producer", "Queue", "Store"]
+)
+def test_a_class_has_each_name_of_its_twin(name: str):
+    own, twin = getattr(aio, name), getattr(kmq, name)
+    assert [each for each in dir(twin) if each[0] != "_" and not hasattr(own, each)] == []
+
+
+def test_a_call_that_needs_no_code_of_its_own_is_a_coroutine_function_with_the_twins_help():
+    assert iscoroutinefunction(aio.Consumer.commit)
+    assert signature(aio.Consumer.commit).parameters == signature(kmq.Consumer.commit).parameters
+    assert aio.Consumer.commit.__doc__ == kmq.Consumer.commit.__doc__
 
 
 def test_help_of_a_call_that_is_the_same_on_both_sides_is_the_same(store_url: str):
