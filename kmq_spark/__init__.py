@@ -145,16 +145,20 @@ _LATER = {
     ),
     "TraceStep": "kmq_storage.tracing",
 }
+#: Modules that need no import of their own: `kmq_spark.aio.open`.
+_MODULES = ("aio", "openmessaging", "v2")
 
 
 def __getattr__(name: str) -> Any:
     """Load a name when it is first used."""
-    if name not in _LATER:
+    if name not in (*_LATER, *_MODULES):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, _, own = _LATER[name].partition(":")
     try:
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        module, _, own = _LATER[name].partition(":")
         found = globals()[name] = getattr(import_module(module), own or name)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "pyspark":
@@ -166,4 +170,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_MODULES})

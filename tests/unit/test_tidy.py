@@ -110,6 +110,7 @@ def test_every_module_is_imported_somewhere():
     # Importing a module imports its packages.
     imported |= {name.rpartition(".")[0] for name in imported}
     entrances = {
+        "kmq_spark.__main__",
         "kmq_spark.aio",
         "kmq_spark.cli",
         "kmq_spark.cli.__main__",
