@@ -12,8 +12,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from kmq_spark.datasource.groups.committed import QueryMember, advance_group, announce
-from kmq_spark.datasource.groups.move import OPTION, move_option
+from kmq_spark.datasource.groups.committed import (
+    QueryMember,
+    advance_group,
+    announce,
+    forward_entries,
+)
+from kmq_spark.datasource.groups.move import OPTION, has_moved, move_option
 from kmq_spark.datasource.offsets import Positions, StreamOffset
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.bounds import EARLIEST, Bound
@@ -27,8 +32,10 @@ from kmq_spark.datasource.register import activate, checked_session
 from kmq_spark.datasource.store_url import as_options, is_storage_option
 from kmq_spark.datasource.streams.admission import Limits
 from kmq_spark.datasource.streams.plan import admitted
+from kmq_spark.datasource.warning import warn_once
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
+from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reading.reader import ChunkReader
@@ -98,6 +105,8 @@ class Incremental:
         self._df: DataFrame | None = None
         #: Whether a write was tried, and whether it moved the group.
         self._tried = self._written = False
+        #: How the last write that was tried moves the group.
+        self._move: tuple[GroupOffsetsEntry, ...] = ()
 
     def __enter__(self) -> Self:
         self._tried = self._written = False
@@ -137,7 +146,8 @@ class Incremental:
 
         Both are one commit: everything is stored and the group is at its end, or nothing changed.
         It may be called once in a batch. After a write that failed, the group stays where it was
-        unless a later write moves it.
+        unless a later write moves it. A later write does nothing if the failed one was stored after
+        all.
         """
         if self._member is None:
             raise IllegalStateError("write inside of the `with` block: the group moves at its end")
@@ -146,13 +156,19 @@ class Incremental:
                 "one write moves the group: put what belongs together into one DataFrame with a "
                 "'topic' column"
             )
-        self._tried = True
         _refuse_versions(options)
-        move = move_option(self._log().refresh(), self._member.place, self._end)
+        state = self._log().refresh()
+        if self._tried and has_moved(state, self._group, self._move):
+            warn_once(f"group {self._group}: a write that failed was stored, this one is left out")
+            self._written = True
+            return
+        self._tried = True
+        self._move = forward_entries(state, self._member.place, self._end)
         texts = {name: option_text(value) for name, value in options.items()}
         client = {name: n for name, n in self._given.items() if is_storage_option(name.lower())}
         activate(self._spark)
         writer = frame.write.format("kmq").mode("append").options(**client).options(**texts)
+        move = move_option(self._member.place, self._move)
         writer.option(OPTION, move).save(self._options.url)
         self._written = True
 

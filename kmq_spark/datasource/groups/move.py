@@ -6,7 +6,7 @@ It travels as option `groupOffsets` of a batch write, which `kmq.incremental` se
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kmq_spark.datasource.refusal import refuse
@@ -15,19 +15,23 @@ from kmq_storage.log.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.groups.committed import Place
-    from kmq_spark.datasource.offsets import StreamOffset
 
 OPTION = "groupOffsets"
 
 
-def move_option(state: StoreState, place: Place, finished: StreamOffset) -> str:
-    """Return the option's text: what a member commits when all before a position is finished."""
-    from kmq_spark.datasource.groups.committed import forward_entries  # no write needs it
+def has_moved(state: StoreState, group: str, move: Iterable[GroupOffsetsEntry]) -> bool:
+    """Whether a member's move was committed; it is there as a whole, or not at all."""
+    committed = state.group_offsets(group)
+    return any(
+        committed.get(entry.topic_id, {}).get(partition, -1) >= offset
+        for entry in move
+        for partition, offset in entry.offsets
+    )
 
-    moves = {
-        entry.topic_id.hex(): [list(pair) for pair in entry.offsets]
-        for entry in forward_entries(state, place, finished)
-    }
+
+def move_option(place: Place, move: Iterable[GroupOffsetsEntry]) -> str:
+    """Return the option's text: what a member commits when all before a position is finished."""
+    moves = {entry.topic_id.hex(): [list(pair) for pair in entry.offsets] for entry in move}
     facts = {"generation": place.generation, "group": place.group, "offsets": moves}
     return json.dumps(facts, sort_keys=True)
 

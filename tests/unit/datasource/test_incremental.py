@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import WriterCommitMessage
 
 import kmq_spark as kmq
 from kmq_spark.datasource.incremental import Incremental, incremental
+from kmq_spark.datasource.writer import KmqBatchWriter
 from kmq_storage.errors import DataLossError, IllegalStateError, InvalidRequestError, NotFoundError
 from tests.spark.shop import Shop
 from tests.support.s3 import S3Server
@@ -90,6 +92,29 @@ def test_a_write_that_failed_leaves_the_group_though_the_job_goes_on(shop: Shop)
             new.write(new.df, topic="nowhere")
         new.write(new.df, topic="copies")
     assert shop.committed("g", "orders") == {0: 3}
+    assert shop.values("copies") == shop.values("orders")
+
+
+def test_a_write_that_is_tried_again_though_it_was_stored_is_stored_once(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = KmqBatchWriter.commit
+
+    def answer_lost(writer: KmqBatchWriter, messages: list[WriterCommitMessage | None]) -> None:
+        commit(writer, messages)
+        raise OSError("the answer was lost")
+
+    with _job(shop) as new:
+        with monkeypatch.context() as patch, pytest.raises(OSError, match="lost"):
+            patch.setattr(KmqBatchWriter, "commit", answer_lost)
+            new.write(new.df, topic="copies")
+        new.write(new.df, topic="copies")
+        with pytest.raises(IllegalStateError, match="one write moves the group"):
+            new.write(new.df, topic="copies")
+    assert shop.values("copies") == shop.values("orders")
+    shop.send("orders", count=2)
+    with new:
+        new.write(new.df, topic="copies")
     assert shop.values("copies") == shop.values("orders")
 
 
