@@ -40,6 +40,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.names import check_name
 from kmq_storage.objects.storage_options import option_text
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ def _parsed(options: dict[str, str], url: str, group: str) -> SourceOptions:
             raise InvalidRequestError(
                 f"option {name!r}: incremental has an argument for it", option=name
             )
-    parsed = parse_source_options({**options, "path": url, "group": group})
+    parsed = parse_source_options({**options, "path": url, "group": check_name("group", group)})
     if parsed.ending is not None or parsed.table is not None:
         option = parsed.ending.option if parsed.ending else "table"
         raise InvalidRequestError(

@@ -151,3 +151,9 @@ def test_a_job_that_is_entered_again_begins_anew(shop: Shop) -> None:
         with job as new:
             new.write(new.df, topic="copies")
     assert shop.values("copies") == shop.values("orders")
+
+
+@pytest.mark.parametrize("group", [5, None, " g "])
+def test_a_group_is_named_by_text_as_it_stands(shop: Shop, group: Any) -> None:
+    with pytest.raises(InvalidRequestError, match="group name"):
+        incremental(SPARK, shop.url, group, subscribe="orders")
