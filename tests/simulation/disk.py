@@ -214,6 +214,9 @@ class SimulatedDisk(NothingFetched):
         self._removed.pop(path, None)
         self.sync_names(_folder(path))
 
+    def check_there(self) -> None:
+        pass
+
     def boot_id(self) -> str:
         return f"boot {self.boots}"
 

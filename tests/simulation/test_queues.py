@@ -42,7 +42,7 @@ _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
 @pytest.mark.parametrize(
     ("kind", "seeds", "least"),
     [
-        (QueueWorld, range(20, 60), _OF_QUEUES | _OF_LOOPS),
+        (QueueWorld, range(10, 50), _OF_QUEUES | _OF_LOOPS),
         (QueueBucketWorld, range(25, 50), _OF_QUEUES | _OF_LOOPS),
         (ChoosyWorld, range(30), _OF_CHOOSERS),
         (RebindingWorld, range(20), _OF_REBINDING),

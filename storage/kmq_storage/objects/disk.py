@@ -89,6 +89,9 @@ class Disk(Files, Protocol):
         The replacement is atomic. Handles on the old file keep the old bytes.
         """
 
+    def check_there(self) -> None:
+        """OSError when the folder was moved or replaced: nobody writes to the opened log now."""
+
     def boot_id(self) -> str:
         """An id that changes with every boot of the machine, which loses what was not synced."""
 

@@ -242,6 +242,10 @@ class LocalDisk:
         os.rename(temporary, target)
         sync_folder(folder)
 
+    def check_there(self) -> None:
+        """See `Disk.check_there`."""
+        self._place("")
+
     def boot_id(self) -> str:
         """See `Disk.boot_id`."""
         with suppress(OSError):

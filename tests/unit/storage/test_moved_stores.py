@@ -120,3 +120,30 @@ def test_who_waits_for_no_disk_is_told_of_a_moved_store_too(
         (tmp_path / "here").rename(tmp_path / "there")
         with pytest.raises(kmq.UnavailableError, match="moved"):
             WORK[work](store)
+
+
+LOOKS: dict[str, Callable[[kmq.Store, kmq.Consumer], object]] = {
+    "offsets": lambda store, _: store.offsets("t"),
+    "topics": lambda store, _: store.topics(),
+    "groups": lambda store, _: store.groups(),
+    "find": lambda store, _: store.find("t", key=b"k"),
+    "poll": lambda _, consumer: consumer.poll(),
+    "consume": lambda _, consumer: consumer.consume(timeout=0),
+    "consume_arrow": lambda _, consumer: consumer.consume_arrow(timeout=0),
+    "lag": lambda _, consumer: consumer.lag(),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("left", ["moved", "replaced"])
+def test_who_only_looks_is_told_of_a_moved_store(
+    opened: kmq.Store, tmp_path: Path, look: str, left: str
+):
+    store = kmq.open(tmp_path / "here", read_only=True, maintenance=False)
+    with opened, store, store.consumer(topics=["t"]) as consumer:
+        assert consumer.consume()
+        (tmp_path / "here").rename(tmp_path / "there")
+        if left == "replaced":
+            (tmp_path / "backup").rename(tmp_path / "here")
+        with pytest.raises(kmq.UnavailableError, match="moved, removed or replaced"):
+            LOOKS[look](store, consumer)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from kmq_storage import limits, paths
+from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import ClosedError
 from kmq_storage.format.identity import Identity
@@ -169,6 +169,7 @@ class LocalLog:
                 self._reader.begin_anew()
                 raise rewriting_goes_on(self.files.url)
             self._reader.make_sure()
+            self.files.check_there()
             self._visible = self._reader.state  # only now, as the reader may restart on the way
             return self._visible
 
@@ -221,13 +222,7 @@ class LocalLog:
                     with self._reading:
                         self._reader.rehearse()
                     rehearse()
-                    self._check_there()
         raise ClosedError("the store is closed")
-
-    def _check_there(self) -> None:
-        """UnavailableError when the folder was moved or replaced: nobody writes to its log now."""
-        with translated(self.files.url):
-            self.files.list(paths.LOG_FOLDER)
 
     def _shows_beyond(self, lsn: int) -> bool:
         """Whether commits written after this LSN are visible, or become so by a refresh.
