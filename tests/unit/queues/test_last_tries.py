@@ -15,6 +15,7 @@ from kmq_spark.client.opening import open_store
 from kmq_spark.client.queues import ahead as queue_ahead
 from tests.support.clock import Clock
 from tests.support.processes import exit_codes, start_python
+from tests.support.threads import no_more_threads
 
 #: More than it takes to be fast, and to hold some ahead.
 FAST, RECORDS = 40, 1_000
@@ -147,6 +148,19 @@ def receive():
 threading.Thread(target=receive, daemon=True).start()
 fast.wait()
 """
+
+
+def test_where_no_more_threads_can_be_had_nothing_is_held_ahead(tmp_path: Path):
+    with kmq.open(tmp_path / "store", durability="os") as store:
+        _fill(store)
+        queue = store.queue("q")
+        with no_more_threads():
+            for _ in range(FAST):
+                (held,) = queue.receive()
+                held.ack()
+        with kmq.open(tmp_path / "store", durability="os") as other:
+            assert other.queues()[0].stats.ready == RECORDS - FAST
+        assert queue.stats().acked == FAST
 
 
 def test_a_thread_that_receives_while_the_program_ends_holds_nothing_ahead(tmp_path: Path):

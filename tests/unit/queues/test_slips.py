@@ -19,7 +19,6 @@ from kmq_storage.queues.slips import OwnPage, SlipPage
 from tests.support.clock import Clock
 from tests.support.interruption import Interruption
 from tests.support.processes import exit_codes, start_python
-from tests.support.threads import no_more_threads
 
 #: More than it takes to be fast, and to hold some ahead.
 FAST, RECORDS = 40, 300
@@ -148,19 +147,6 @@ def test_without_prefetch_nothing_is_held_ahead(store: kmq.Store, url: str, pati
     with kmq.open(url, durability="os") as other:
         stats = other.queues()[0].stats
     assert (stats.acked, stats.locked) == (FAST, 0)
-
-
-def test_where_no_more_threads_can_be_had_nothing_is_held_ahead(
-    store: kmq.Store, url: str, patient: None
-):
-    _fill(store)
-    with no_more_threads():
-        _finish(store.queue("q"), FAST)
-    with kmq.open(url, durability="os") as other:
-        (stats,) = (info.stats for info in other.queues())
-    assert (stats.ready, stats.acked + stats.locked) == (RECORDS - FAST, FAST)
-    store.queues()  # settles what was noted
-    assert store.queue("q").stats().acked == FAST
 
 
 def test_urgent_records_are_not_behind_those_held_ahead(store: kmq.Store, patient: None):
