@@ -39,6 +39,7 @@ from kmq_storage.maintenance.seal import plan_seal, together
 from kmq_storage.maintenance.segment_files import write_segments
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
+from kmq_storage.objects.files import held_if_free
 from kmq_storage.queues.slips import tell_noted
 
 #: Folders that are emptied before a clone is made, as an unfinished one may have left files there.
@@ -93,15 +94,13 @@ def _translated(target: Disk | BucketFiles) -> Iterator[None]:
 @contextmanager
 def _alone(target: Disk | BucketFiles) -> Iterator[None]:
     lock = target.open_lock(paths.CLONE_LOCK)
-    if not lock.try_acquire():
-        raise UnavailableError(
-            f"{lock.holder()} is making a clone in {target.url}; try again when it is done",
-            url=target.url,
-        )
-    try:
+    with held_if_free(lock) as alone:
+        if not alone:
+            raise UnavailableError(
+                f"{lock.holder()} is making a clone in {target.url}; try again when it is done",
+                url=target.url,
+            )
         yield
-    finally:
-        lock.release()
 
 
 def _begin(target: Disk | BucketFiles, sharing: Sharing) -> None:

@@ -12,6 +12,7 @@ import threading
 from kmq_storage import limits, paths
 from kmq_storage.errors import ClosedError, KmqError
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.objects.files import held_if_free
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.waking import Flag
 
@@ -67,13 +68,9 @@ class BackgroundMaintenance:
         from kmq_storage.maintenance.maintain import maintain  # only when needed
         from kmq_storage.maintenance.manner import Pace
 
-        lease = self._log.files.open_lock(paths.MAINTAIN_LOCK)
-        if not lease.try_acquire():
-            return  # another process maintains the store
-        try:
-            maintain(self._log, rest=Pace(self._log, self._stopped.wait).rest)
-        finally:
-            lease.release()
+        with held_if_free(self._log.files.open_lock(paths.MAINTAIN_LOCK)) as alone:
+            if alone:  # else another process maintains the store
+                maintain(self._log, rest=Pace(self._log, self._stopped.wait).rest)
 
     def close(self) -> None:
         """Stop the thread and wait for it a little; the closed log ends a longer step."""

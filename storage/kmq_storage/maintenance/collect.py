@@ -17,7 +17,7 @@ docs/design/collection.md lists the races that this rules out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from itertools import groupby
 
@@ -44,7 +44,7 @@ from kmq_storage.maintenance.collect_rule import (
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
-from kmq_storage.objects.files import Files, FoundFile
+from kmq_storage.objects.files import Files, FoundFile, held_if_free
 
 #: Folders where collection itself deletes only leftovers of processes that died while writing.
 _NAMED_OTHERWISE = (paths.CHECKPOINT_FOLDER, paths.PIN_FOLDER)
@@ -72,23 +72,15 @@ def collect(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> CollectRe
     return deletion.report()
 
 
-@contextmanager
-def _alone(log: CommitLog) -> Iterator[bool]:
-    """Keep other collectors away for the block; the value is False when one is at work.
+def _alone(log: CommitLog) -> AbstractContextManager[bool]:
+    """Keep other collectors away for a block; the value is False when one is at work.
 
     Two at once might each keep only what their own newest root names. In a bucket, no lock can rule
     out that a stalled collector goes on; there the grace time protects from this.
     """
     if log.is_remote:
-        yield True
-        return
-    lock = log.files.open_lock(paths.COLLECT_LOCK)
-    alone = lock.try_acquire()
-    try:
-        yield alone
-    finally:
-        if alone:
-            lock.release()
+        return nullcontext(True)
+    return held_if_free(log.files.open_lock(paths.COLLECT_LOCK))
 
 
 def _try_plan(log: CommitLog, deletion: _Deletion, now: int, grace: float) -> CollectPlan:

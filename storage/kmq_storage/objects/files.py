@@ -49,6 +49,17 @@ class Lock(Protocol):
         """Delete all traces of a free lock that will never be used again."""
 
 
+@contextmanager
+def held_if_free(lock: Lock) -> Iterator[bool]:
+    """Hold a lock for the block if it is free; the value tells whether it was."""
+    is_held = lock.try_acquire()
+    try:
+        yield is_held
+    finally:
+        if is_held:
+            lock.release()
+
+
 @dataclass(frozen=True, slots=True)
 class FoundFile:
     """A file found by a walk through a store."""
