@@ -32,11 +32,11 @@ from kmq_storage.format.records import KEY, stored_schema
 from kmq_storage.log.staging import SizedBatch
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import unit_of_batch
-from tests.support.keyed import TOPIC, maintenance_steps, merge_runs
+from tests.support.keyed import STEPS, TOPIC, merge_runs
 from tests.support.storage import open_log
 
 #: Merging keeps the ends of queues, and when they are old it forgets them.
-MAINTENANCE = {**maintenance_steps(), "forget": lambda store: merge_runs(store, now=2**62)}
+MAINTENANCE = {**STEPS, "forget": lambda store: merge_runs(store, now=2**62)}
 #: After each of these steps come some messages.
 FULL = [
     *("seal", "seal", "merge", "delete", "delete", "seal", "thin"),

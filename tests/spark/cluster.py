@@ -15,8 +15,11 @@ from tests.support.s3 import free_port
 _HOME = Path(os.environ.get("SPARK_HOME", Path(pyspark.__file__).parent))
 
 
+_WORKERS = 2
+
+
 @contextmanager
-def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
+def cluster(folder: Path) -> Iterator[str]:
     """A master and its workers, of one core each; the address of the master.
 
     Spark runs the second attempt of a slow task on another host only, so each worker is one.
@@ -24,7 +27,7 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     with ExitStack() as running:
-        for number in range(workers + 1):
+        for number in range(_WORKERS + 1):
             host = f"127.0.0.{number + 1}"
             if number:
                 own = ["worker.Worker", "--cores", "1", "--memory", "512m", master]

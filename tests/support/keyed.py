@@ -53,12 +53,11 @@ def thin_runs(store: Store) -> CompactReport:
         return thin(store.log, state.topic(TOPIC), state.lsn)
 
 
-def maintenance_steps(now: int = 0) -> dict[str, Callable[[Store], object]]:
-    """All that maintenance does to the runs of `TOPIC`, by name."""
-    return {
-        "seal": Store.seal,
-        "merge": lambda store: merge_runs(store, now),
-        "thin": thin_runs,
-        "checkpoint": Store.checkpoint,
-        "collect": lambda store: collect(store.log, grace=0.0),
-    }
+#: All that maintenance does to the runs of `TOPIC`, by name.
+STEPS: dict[str, Callable[[Store], object]] = {
+    "seal": Store.seal,
+    "merge": merge_runs,
+    "thin": thin_runs,
+    "checkpoint": Store.checkpoint,
+    "collect": lambda store: collect(store.log, grace=0.0),
+}

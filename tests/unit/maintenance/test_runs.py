@@ -31,7 +31,7 @@ from kmq_storage.maintenance.runs import RunMerge, Sorted, sorted_records
 from kmq_storage.maintenance.trim import plan_trim, trim
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import open_engine
-from tests.support.keyed import TOPIC, maintenance_steps, merge_runs, thin_runs
+from tests.support.keyed import STEPS, TOPIC, merge_runs, thin_runs
 
 
 def _fill(queues: KeyedQueues, turn: int, names: int = 7, messages: int = 40) -> None:
@@ -42,9 +42,6 @@ def _fill(queues: KeyedQueues, turn: int, names: int = 7, messages: int = 40) ->
 def _contents(store: Store) -> dict[str | bytes, list[bytes]]:
     queues = store.keyed_queues(TOPIC)
     return {name: queues.get(name, 0, 9_999) for name in queues.names()}
-
-
-STEPS = maintenance_steps()
 
 
 @pytest.mark.parametrize("step", STEPS)
