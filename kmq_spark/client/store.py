@@ -232,6 +232,7 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         From the LSN `start`, or from the oldest commit that is still in the log.
         OffsetOutOfRangeError when the commit `start` was collected.
         """
+        self._check_open()  # now, not at the first step
         return self.log.commits(None if start is None else checked_count("start", start, lowest=0))
 
     def producer(

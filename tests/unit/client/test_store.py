@@ -104,7 +104,7 @@ def test_a_closed_store_says_so_and_closes_again_in_peace(store: kmq.Store):
     assert future.result(0).offset == 0
     for call in (
         store.topics, store.groups, lambda: store.create_topic("x"), lambda: store.offsets("t"),
-        lambda: store.read("t"), lambda: list(store.commits()), store.producer, store.consumer,
+        lambda: store.read("t"), store.commits, store.producer, store.consumer,
         lambda: store.consumer("g"), consumer.poll, lambda: producer.send("t", b"v"),
         lambda: producer.send_batch("t", [b"v"]), lambda: store.set_group_offsets("g", {}),
     ):  # fmt: skip
