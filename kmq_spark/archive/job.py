@@ -94,7 +94,11 @@ def run(
         fail_on_data_loss=fail_on_data_loss,
         storage_options=storage_options,
     )
-    query.awaitTermination()
+    try:
+        query.awaitTermination()
+    except BaseException:  # after Ctrl-C, nobody would know that it still runs
+        query.stop()
+        raise
     place.sync()
     follow(query, storage_options)  # after the last batch, Spark tells the source nothing
     # A replayed batch finds its losses after Spark asked for its progress.
