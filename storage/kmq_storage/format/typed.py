@@ -201,7 +201,8 @@ def _why_no_dictionary(kind: pa.DictionaryType) -> str | None:
 
 def _why_no_zone(kind: pa.TimestampType) -> str | None:
     try:
-        pa.scalar(0, kind).as_py()
+        if kind.tz:
+            pa.lib.string_to_tzinfo(kind.tz)  # `as_py()` does it, too, and imports pandas
     except Exception as error:  # what an unknown zone raises differs between libraries
         return f"its time zone is unknown here ({error!r})"
     return None
