@@ -6,9 +6,11 @@ import random
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+import kmq_spark as kmq
 from kmq_spark.client.store import Store
 from kmq_spark.errors import (
     CorruptionError,
@@ -34,7 +36,7 @@ from kmq_storage.log.checkpoints.checkpoint import (
     write_checkpoint,
     write_pages,
 )
-from kmq_storage.log.checkpoints.snapshot import snapshot
+from kmq_storage.log.checkpoints.snapshot import check_known, snapshot
 from kmq_storage.maintenance.checkpointing import checkpoint
 from kmq_storage.maintenance.seal import plan_seal, seal
 from kmq_storage.objects.memory import MemoryDisk
@@ -383,3 +385,16 @@ def test_opening_reads_the_log_from_the_newest_checkpoint_on(store: Store, disk:
             store.checkpoint()
         found = rows_of(open_engine(disk), "t")
         assert [row.value for row in found.values()] == expected
+
+
+def test_a_read_only_handle_restores_the_state_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with kmq.open(tmp_path, maintenance=False) as written:
+        written.create_topic("t")
+        written.checkpoint()
+    seen = Mock(side_effect=check_known)
+    monkeypatch.setattr("kmq_storage.log.checkpoints.checkpoint.check_known", seen)
+    with kmq.open(tmp_path, read_only=True) as read:
+        assert (read.offsets("t"), read.log.known_state.lsn) == ({0: (0, 0)}, 1)
+    assert seen.call_count == 1

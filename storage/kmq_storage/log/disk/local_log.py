@@ -45,7 +45,8 @@ class LocalLog:
     """A `CommitLog` in files that several processes append to.
 
     The handle keeps two replicas. The writer's replica is at the written end and binds the next
-    commit. The reader's replica stops at the last visible commit and knows where records are.
+    commit; a read-only handle has none. The reader's replica stops at the last visible commit and
+    knows where records are.
     """
 
     is_remote = False
@@ -133,7 +134,7 @@ class LocalLog:
     @property
     def known_state(self) -> StoreState:
         """See `CommitLog.known_state`."""
-        return self._end.state
+        return self._visible if self.files.read_only else self._end.state
 
     def check_open(self) -> None:
         """ClosedError once the handle is closed."""

@@ -45,7 +45,8 @@ class WrittenEnd:
         self._hint = log.hint
         self._append_lock = append_lock
         self._is_held = False
-        self._begin()
+        if not log.disk.read_only:  # else nothing is ever written, and a second state costs time
+            self._begin()
 
     def _begin(self) -> None:
         """Begin anew at the newest checkpoint."""
