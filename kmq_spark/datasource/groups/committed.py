@@ -191,7 +191,8 @@ def forward_entries(
 def _further(
     topic: Topic, finished: Mapping[int, int], committed: Mapping[int, int]
 ) -> tuple[tuple[int, int], ...]:
-    # Not beyond the log's end, which a repair may have set back. A position below the log's start
-    # stays there: an archive may have the next records; without one, they are a loss to report.
-    inside = ((p, min(n, topic.parts[p].end)) for p, n in finished.items())
+    # Not beyond the log's end, which a repair or a backup may have set back. A position below the
+    # log's start stays there: an archive may have the next records; else they are a loss to report.
+    there = ((p, n) for p, n in finished.items() if p < topic.partitions)
+    inside = ((p, min(n, topic.parts[p].end)) for p, n in there)
     return tuple(sorted((p, n) for p, n in inside if n > committed.get(p, -1)))

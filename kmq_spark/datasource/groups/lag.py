@@ -70,12 +70,15 @@ def looked_at(source: SourceProgress, look: Callable[[StoreState], _Seen]) -> _S
 
 
 def ends_of(state: StoreState, covered: StreamOffset) -> StreamOffset:
-    """Return where the partitions of an offset end now; deleted topics have no end."""
+    """Return where the partitions of an offset end now; deleted topics have no end.
+
+    Nor have partitions that a backup lacks which was put in the store's place.
+    """
     topics = {name: state.topic_by_id(i.bytes) for name, i in (covered.ids or {}).items()}
     live = {name: topic for name, topic in topics.items() if topic is not None}
     return StreamOffset(
         positions={
-            name: {p: topic.parts[p].end for p in covered.positions[name]}
+            name: {p: topic.parts[p].end for p in covered.positions[name] if p < topic.partitions}
             for name, topic in live.items()
         },
         ids={name: topic.topic_id for name, topic in live.items()},

@@ -11,12 +11,18 @@ from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.planning.history import History
 
 #: The most partitions that a message names.
 _NAMED_MAX = 20
+
+_SET_BACK = (
+    "it was set back, as by a backup that was put in the store's place, and records that came "
+    "since may go unread"
+)
 
 
 class Losses:
@@ -60,6 +66,19 @@ class Losses:
         lost = None if ends is None else unread(name, begins, ends)
         message = deletion(state, name, topic_id, lost)
         self.report(message, topic_id, lost or (), topic=name)
+
+    def report_set_back(
+        self, topic: Topic, offsets: Mapping[int, int], lost: Iterable[OffsetRange] = ()
+    ) -> None:
+        """Report partitions that a query was reading, and that the topic no longer has."""
+        places = named([f"{topic.name}-{p} at {offset}" for p, offset in sorted(offsets.items())])
+        self.report(
+            f"{places}: this query was reading there, and the topic's last partition is "
+            f"{topic.partitions - 1}: {_SET_BACK}",
+            topic.topic_id,
+            lost,
+            topic=topic.name,
+        )
 
     def report_left_out(self, name: str, topic_id: uuid.UUID, offsets: Mapping[int, int]) -> None:
         """Report partitions that a query was reading, and that its options leave out now."""
@@ -145,10 +164,7 @@ def inside_log(wanted: TopicRange, losses: Losses, history: History | None) -> T
     ]
     told = f"{_count_of(lost)} records are lost"
     if offsets.start > high:
-        told = (
-            "it was set back, as by a backup that was put in the store's place, and records that "
-            "came since may go unread"
-        )
+        told = _SET_BACK
     archive = "" if history is None else history.what_it_holds(wanted.topic, offsets.partition)
     losses.report(
         f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "

@@ -27,6 +27,7 @@ from kmq_spark.datasource.streams.backlog import Backlog, backlog_of, fits
 from kmq_spark.datasource.streams.waiting import WaitingRecords
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 
 
 def log_end(state: StoreState, options: SourceOptions) -> StreamOffset:
@@ -126,8 +127,20 @@ def ranges_between(
         if topic is None:
             losses.report_deleted(state, name, topic_id, begins, ends)
         elif begins != ends:  # of thousands of topics, few have new records
-            ranges.append(TopicRanges.between(topic, ends, begins, ends).filled())
+            there = _ends_there(topic, begins, ends, losses)
+            ranges.append(TopicRanges.between(topic, there, begins, there).filled())
     return [each for each in ranges if len(each)]
+
+
+def _ends_there(
+    topic: Topic, begins: Mapping[int, int], ends: Mapping[int, int], losses: Losses
+) -> Mapping[int, int]:
+    """Return the ends of the partitions that a topic has; report those that a backup lacks."""
+    if max(ends, default=0) < topic.partitions:
+        return ends
+    gone = {p: begins.get(p, 0) for p in ends if p >= topic.partitions}
+    losses.report_set_back(topic, gone, unread(topic.name, gone, {p: ends[p] for p in gone}))
+    return {p: end for p, end in ends.items() if p not in gone}
 
 
 def _report_deleted(
@@ -192,7 +205,8 @@ def _left_out(
 ) -> dict[uuid.UUID, dict[int, int]]:
     """Return the positions of partitions that the query has read and its options leave out now.
 
-    Partitions that the last batch still covered are reported: the omission may be a mistake.
+    Partitions that the last batch still covered are reported: the omission may be a mistake. Those
+    that the topic no longer has are forgotten: later ones of their numbers have other records.
     """
     covered = {topic.topic_id: coverage.partitions[name] for name, topic in coverage.topics.items()}
     left = {
@@ -200,17 +214,34 @@ def _left_out(
         for topic_id, offsets in start.left.items()
     }
     for name, topic_id in (start.ids or {}).items():
-        known = start.positions.get(name, {})
+        known, topic = start.positions.get(name, {}), state.topic_by_id(topic_id.bytes)
         missing = known.keys() - covered.get(topic_id, ())
-        if missing and state.topic_by_id(topic_id.bytes) is not None:
+        if missing and topic is not None:
             dropped = {p: known[p] for p in sorted(missing)}
-            losses.report_left_out(name, topic_id, dropped)
+            _report_dropped(topic, dropped, losses)
             left[topic_id] = left.get(topic_id, {}) | dropped
-    return {
-        topic_id: offsets
-        for topic_id, offsets in left.items()
-        if offsets and state.topic_by_id(topic_id.bytes) is not None
-    }
+    return _still_there(state, left)
+
+
+def _report_dropped(topic: Topic, dropped: Mapping[int, int], losses: Losses) -> None:
+    gone = {p: offset for p, offset in dropped.items() if p >= topic.partitions}
+    if gone:
+        losses.report_set_back(topic, gone)
+    if len(gone) < len(dropped):
+        there = {p: offset for p, offset in dropped.items() if p not in gone}
+        losses.report_left_out(topic.name, topic.topic_id, there)
+
+
+def _still_there(
+    state: StoreState, left: Mapping[uuid.UUID, Mapping[int, int]]
+) -> dict[uuid.UUID, dict[int, int]]:
+    found = {}
+    for topic_id, offsets in left.items():
+        topic = state.topic_by_id(topic_id.bytes)
+        count = 0 if topic is None else topic.partitions
+        if there := {p: offset for p, offset in offsets.items() if p < count}:
+            found[topic_id] = there
+    return found
 
 
 def _batch_ends(coverage: Coverage, begins: Positions, final: StreamOffset | None) -> Positions:
