@@ -102,6 +102,7 @@ _INSTEAD = {
     "fetchoffset.": _NO_BROKER,
     "paths": "a read or write has one store: load(path) with its text, not a list",
     "storage_options": "give each of them as an option of its own, as 'storage.endpoint'",
+    "checkpointlocation": "a stream's checkpoint is an option of its writeStream",
     "groupidprefix": "groups are never generated: name one with option 'group', or remove it",
 }
 

@@ -104,6 +104,7 @@ REFUSED = {
     "any client setting": ({"kafka.fetch.min.bytes": "1"}, "no Kafka client"),
     "deserializer": ({"kafka.key.deserializer": "x"}, "binary columns: cast or decode"),
     "reset": ({"kafka.auto.offset.reset": "latest"}, "use option 'startingOffsets'"),
+    "checkpoint": ({"checkpointLocation": "/c"}, "an option of its writeStream"),
     "auto commit": ({"kafka.enable.auto.commit": "true"}, "use option 'group'"),
     "credentials": ({"kafka.sasl.jaas.config": "x"}, "that of its storage"),
     "group prefix": ({"groupIdPrefix": "x"}, "option 'groupidprefix' is unknown; groups are nev"),
