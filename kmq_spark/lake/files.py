@@ -31,7 +31,7 @@ _HARMLESS = {
     *("v2Checkpoint", "vacuumProtocolCheck"),
 }
 
-#: How many records, or packed bytes, at a file's begin are read to estimate the size of all.
+#: How many records, or packed bytes, at a file's beginning are read to estimate the size of all.
 _SAMPLE_ROWS = 1_024
 _SAMPLE_BYTES = 4 << 20
 

@@ -24,8 +24,8 @@ from kmq_storage.tables.reading import table_of
 
 _Result = TypeVar("_Result")
 
-#: Files are counted again after 60 seconds, or 10 times as long as counting took, whichever is
-#: later: there may be a million files, which a bucket lists by the thousand.
+#: Files are counted again after this many seconds, but not before this many times as long as the
+#: last count took: there may be a million files, which a bucket lists by the thousand.
 _COUNTED_FOR, _TIMES = 60.0, 10
 #: How many commits are shown beside the other tables.
 _NEWEST_COMMITS = 20
