@@ -142,7 +142,7 @@ class Reading:
                 self._reader.pause({place.topic: [place.partition]})
 
     def _ready(self, moving: list[TopicPartition]) -> list[TopicPartition]:
-        """Return those of which the listener has no records; it gets no new ones of the others."""
+        """Return those of which the listener has no records; it gets no new ones of any."""
         places = {_place(each): each for each in moving}
         for place, queue in self.queues.items():
             if queue.state.is_leaving != (place in places):
