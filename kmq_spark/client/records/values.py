@@ -8,6 +8,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.checksum import digest_of
 from kmq_storage.format.schedule_entry import Schedule
@@ -25,6 +27,14 @@ MEMBERS: Mapping[type, str] = {
     float: "float",
     str: "text",
     bytes: "bytes",
+}
+#: The stored type of what is none of these types itself: of a subclass, or exactly one of numpy's.
+_OTHERS: Mapping[type, type] = {
+    **{kind: kind for kind in MEMBERS},
+    np.bool_: bool,
+    np.integer: int,
+    np.float32: float,
+    np.float16: float,
 }
 #: By far the quickest check comes first.
 _MAPPINGS = (dict, Mapping)
@@ -193,10 +203,10 @@ def _property_name(name: object) -> str:
 
 
 def _property(name: str, value: Any) -> PropertyValue:
-    """Return a property's value in its stored type; it may be of a subclass."""
+    """Return a property's value in its stored type; it may be of a subclass, or of numpy."""
     kind = type(value)
     if kind not in MEMBERS:
-        kind = next((each for each in MEMBERS if isinstance(value, each)), kind)
+        kind = next((own for given, own in _OTHERS.items() if isinstance(value, given)), kind)
         value = str.__str__(value) if kind is str else kind(value) if kind in MEMBERS else value
     if kind is str:
         _check_utf8(f"property {name}", value)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -191,6 +192,19 @@ def test_a_uniq_may_be_bytes_and_text_is_its_utf8(store: kmq.Store):
         assert producer.send("t", b"2", uniq="grün".encode()).result().duplicate
         assert not producer.send("t", b"3", uniq=b"\xff").result().duplicate
         assert producer.send("t", b"4", uniq=b"\xff").result().duplicate
+
+
+def test_properties_of_numpy_are_stored_as_the_numbers_that_they_are(store: kmq.Store):
+    store.create_topic("t")
+    given = {"i": np.int64(-7), "u": np.uint8(7), "f": np.float32(0.1), "b": np.bool_(True)}
+    with store.producer() as producer:
+        producer.send("t", b"v", properties=given)
+        with pytest.raises(kmq.InvalidRequestError, match="property a"):
+            producer.send("t", b"v", properties={"a": np.uint64(2**63)})
+    found = records(store, "t")[0].properties
+    assert found == {"i": -7, "u": 7, "f": float(np.float32(0.1)), "b": True}
+    assert [type(each) for each in found.values()] == [int, int, float, bool]
+    assert store.find("t", properties=given).num_rows == 1
 
 
 @pytest.mark.parametrize(
