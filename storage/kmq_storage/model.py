@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,9 +37,27 @@ def decode_schema(encoded: str) -> pa.Schema:
 ENDS = "ends"
 
 
+class ByName(Mapping[str, Any]):
+    """A dataclass whose fields are also items: `stats["ready"]`, `dict(stats)`."""
+
+    __slots__ = ()
+    __match_args__: tuple[str, ...]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in iter(self):
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__match_args__)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @dataclass(frozen=True, slots=True)
-class TopicSettings:
-    """How a topic keeps its records."""
+class TopicSettings(ByName):
+    """How a topic keeps its records; its items are settings of `create_topic`."""
 
     #: The least time in seconds, from its commit on, that a record is kept; None keeps all.
     retention: float | None = None
@@ -61,6 +79,10 @@ class TopicSettings:
     trims: bool = False
     #: The versions of a typed topic's schema, as Arrow IPC schema messages in base64.
     schemas: tuple[str, ...] = field(default=(), repr=False)
+
+    def __iter__(self) -> Iterator[str]:
+        own = {"keyed", "trims", "schemas"}
+        return iter([*(name for name in self.__match_args__ if name not in own), "schema"])
 
     @property
     def schema(self) -> pa.Schema | None:
@@ -127,7 +149,7 @@ class GroupInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueSettings:
+class QueueSettings(ByName):
     """How a queue delivers its records; times are in seconds."""
 
     #: How long a receiver's lock on a record holds, unless the receiver answers or extends it.
@@ -151,7 +173,7 @@ class QueueSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueStats:
+class QueueStats(ByName):
     """The numbers of a queue's records by their state."""
 
     #: Now: deliverable, locked by a receiver, and to be delivered later.
