@@ -57,7 +57,7 @@ class Producer(Handle[producer.Producer], twin=producer.Producer):
         if self._handle._in_transaction:
             raise IllegalStateError(
                 "a transaction is open, and an awaited send would wait for its commit: send with "
-                "it, or commit it first"
+                "it (begin_transaction returns it), or commit it first"
             )
         self._asked += 1
         number = self._asked
@@ -76,7 +76,7 @@ class Producer(Handle[producer.Producer], twin=producer.Producer):
         return Transaction(self, self._handle.transaction())
 
     async def begin_transaction(self) -> Transaction:
-        """Begin a transaction, which `commit_transaction` or `abort_transaction` ends."""
+        """Begin a transaction to send with; `commit_transaction` or `abort_transaction` ends it."""
         return await self.transaction().__aenter__()
 
     async def commit_transaction(self) -> None:

@@ -274,7 +274,7 @@ def test_a_transaction_of_the_twin_commits_and_aborts(store: kmq.Store, store_ur
                 await tx.commit_offsets(consumer)
                 queued = await tx.send_to_queue("q", b"job")
                 jobs = await tx.send_arrow_to_queue("q", rows)
-                with pytest.raises(kmq.IllegalStateError, match="send with it"):
+                with pytest.raises(kmq.IllegalStateError, match="begin_transaction returns it"):
                     await producer.send("b", b"this would wait for the commit")
             assert [(await each).offset for each in sent] == [0, 1]
             assert (await batch)[0].offset == 2
