@@ -30,6 +30,8 @@ class CheckedBatch:
     batch: pa.RecordBatch
     #: The schemas of the topic that it was checked for: () for an untyped one, None for no topic.
     schemas: tuple[str, ...] | None
+    #: The batch as it was sent, with no column added or cast: a topic made anew may take only that.
+    sent: pa.RecordBatch
 
 
 def batches_of(log: CommitLog, topic: str, data: object) -> list[CheckedBatch]:
@@ -96,10 +98,10 @@ def _checked(batch: pa.RecordBatch, topic: Topic | None) -> CheckedBatch:
     if topic is not None and columns is not None:
         from kmq_spark.client.typed.arrow import in_typed_columns
 
-        return CheckedBatch(in_typed_columns(batch, topic.name, columns), columns.schemas)
+        return CheckedBatch(in_typed_columns(batch, topic.name, columns), columns.schemas, batch)
     if topic is None and not _is_plain(batch.schema):
-        return CheckedBatch(batch, None)  # the commit checks what the topic takes
-    return CheckedBatch(_in_plain_columns(batch), ())
+        return CheckedBatch(batch, None, batch)  # the commit checks what the topic takes
+    return CheckedBatch(_in_plain_columns(batch), (), batch)
 
 
 def _is_plain(schema: pa.Schema) -> bool:
@@ -121,8 +123,8 @@ def rows_of_topic_arrow(
 ) -> Rows:
     """Rows of a topic from an Arrow batch; InvalidRequestError when it doesn't fit."""
     if checked.schemas != topic.settings.schemas:  # the topic was made or changed meanwhile
-        _check_schema(checked.batch.schema, topic)
-        checked = _checked(checked.batch, topic)
+        _check_schema(checked.sent.schema, topic)
+        checked = _checked(checked.sent, topic)
     batch, columns = checked.batch, typed_columns(topic)
     if columns is not None:
         from kmq_spark.client.typed.arrow import rows_of_typed_arrow

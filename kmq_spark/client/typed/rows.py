@@ -37,9 +37,8 @@ Refuse = Callable[[int, KmqError], None]
 def value_of(log: CommitLog, topic: str, value: Any, key: object) -> Value:
     """Return a value as the producer holds it; what is known to be wrong is refused at once."""
     if value is None:
-        columns = typed_columns(_known(log, topic))
-        if columns is not None and key is None:
-            raise _no_tombstone(topic)
+        if key is None and typed_columns(_known(log, topic)) is not None:
+            checked_with_known(log, topic, _check_takes_null)
         return None
     if not is_structured(value):
         is_plain = isinstance(value, str | bytes | bytearray | memoryview)
@@ -62,6 +61,11 @@ def value_of(log: CommitLog, topic: str, value: Any, key: object) -> Value:
 
 def _known(log: CommitLog, topic: object) -> Topic | None:
     return log.known_state.find_topic(topic) if isinstance(topic, str) else None
+
+
+def _check_takes_null(topic: Topic | None) -> None:
+    if topic is not None and typed_columns(topic) is not None:
+        raise _no_tombstone(topic.name)
 
 
 def _no_tombstone(topic: str) -> InvalidRequestError:

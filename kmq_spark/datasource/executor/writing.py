@@ -65,7 +65,8 @@ def _rows(topic: Topic, batch: pa.RecordBatch) -> Rows:
         known = set(taken_columns(columns))
         batch = narrowed(batch, topic.name, columns)
     taken = batch.select([name for name in batch.schema.names if name in known])
-    return rows_of_topic_arrow(CheckedBatch(taken, None), topic, SYSTEM.now_us(), None)
+    unchecked = CheckedBatch(taken, None, taken)
+    return rows_of_topic_arrow(unchecked, topic, SYSTEM.now_us(), None)
 
 
 def _by_topic(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -220,3 +221,37 @@ def test_a_schema_has_a_bounded_number_of_versions(store: kmq.Store):
     full = TopicSettings(schemas=limit)
     with pytest.raises(kmq.InvalidRequestError, match=f"has changed {VERSIONS_MAX} times"):
         checked_settings(full, {"schema": FIRST.append(pa.field("n", pa.int8()))}, topic="t")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "column"),
+    [
+        ({"a": pa.int64(), "b": pa.string()}, {"a": pa.int64()}, pa.array([1])),
+        ({"a": pa.int64()}, {"a": pa.int32()}, pa.array([1], pa.int32())),
+        (None, {"value": pa.string()}, pa.array(["v"])),
+        ({"a": pa.int64()}, None, pa.array(["v"])),
+    ],
+    ids=["fewer columns", "a narrower one", "typed now", "untyped now"],
+)
+def test_arrow_data_for_a_topic_that_others_made_anew_is_taken_as_it_was_sent(
+    tmp_path: Path,
+    old: dict[str, pa.DataType] | None,
+    new: dict[str, pa.DataType] | None,
+    column: pa.Array,
+):
+    """What the topic of before would have had added or cast is none of the new one's business."""
+    with kmq.open(tmp_path) as here, kmq.open(tmp_path) as there, here.producer() as producer:
+        here.create_topic("t", schema=old and pa.schema(old))
+        there.delete_topic("t")
+        there.create_topic("t", schema=new and pa.schema(new))
+        (name,) = new or {"value": None}
+        assert producer.send_arrow("t", pa.table({name: column})).result(10).rows == 1
+
+
+def test_a_record_of_nothing_is_taken_by_a_topic_that_others_made_anew_untyped(tmp_path: Path):
+    with kmq.open(tmp_path) as here, kmq.open(tmp_path) as there, here.producer() as producer:
+        here.create_topic("t", schema=FIRST)
+        producer.send("t", None, key="k").result(10)
+        there.delete_topic("t")
+        there.create_topic("t")
+        assert producer.send("t", None).result(10).offset == 0
