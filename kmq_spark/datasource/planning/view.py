@@ -174,9 +174,16 @@ def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions)
         return View(spark_arrow_schema(wanted), wanted)
     if wanted.simpleString() != current.simpleString():
         raise InvalidRequestError(
-            "the columns of a kmq read are fixed and can't be set: remove schema(...)"
+            "the columns of a kmq read are fixed and can't be set: remove schema(...); without it, "
+            f"load again: {_what_is_there(topics)}"
         )
     return plain_view(current, options)
+
+
+def _what_is_there(topics: Sequence[Topic]) -> str:
+    if not topics:
+        return "the topics that load() saw are gone"
+    return f"there are other topics than at load() ({', '.join(each.name for each in topics[:9])})"
 
 
 def _check_chosen(wanted: StructType, current: StructType) -> None:

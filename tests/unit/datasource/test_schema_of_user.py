@@ -80,3 +80,16 @@ def test_a_double_that_a_read_of_floats_would_round_is_refused(shop: Shop) -> No
     _send(shop, {"x": 0.1}, topic="sizes")
     with pytest.raises(InvalidRequestError, match=r"float can't: it would be rounded; .* again"):
         _read(source, loaded)
+
+
+def test_a_read_whose_topics_are_others_by_now_is_told_to_load_again(shop: Shop) -> None:
+    source = KmqDataSource({"path": shop.url, "subscribePattern": "^(typed|keyed|plain)$"})
+    typed = source.schema()
+    shop.delete("typed")
+    with pytest.raises(InvalidRequestError, match=r"load again: the topics .* are gone"):
+        source.reader(typed)
+    shop.store.keyed_queues("keyed")
+    keyed = source.schema()
+    shop.create("plain")
+    with pytest.raises(InvalidRequestError, match=r"load again: .*other topics .*\(keyed, plain\)"):
+        source.reader(keyed)
