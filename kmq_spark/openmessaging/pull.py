@@ -22,11 +22,11 @@ from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
-from kmq_storage import limits
 from kmq_storage.format.entries import Entry
 from kmq_storage.groups.administration import committed_offsets, offset_entries
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.state.queues.topics import Binding
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import check_name
 from kmq_storage.queues.filters import accepted
@@ -37,6 +37,8 @@ Place = tuple[str, int]
 #: How many messages share one commit of positions, and how many of a place the first `ack` reopens
 #: at least: neighbours count as one.
 _TOGETHER, _REMEMBERED = 4_096, 262_144
+#: Seconds after which one that waits looks at the clock, and at what its queue is bound to.
+_LOOK_AGAIN = 1.0
 
 
 @dataclass(slots=True)
@@ -82,6 +84,11 @@ def _check_plain_topic(queue: str, topic: Topic | None) -> None:
         )
 
 
+def _names_of(state: StoreState, topic_ids: Iterable[bytes]) -> set[str]:
+    """The names of those of these topics that exist."""
+    return {topic.name for topic in map(state.topic_by_id, topic_ids) if topic is not None}
+
+
 class PullConsumer(StoreUser):
     """Gets each message of a queue's topics, and each that was sent to the queue, in order.
 
@@ -102,6 +109,9 @@ class PullConsumer(StoreUser):
         self._progress: dict[Place, Progress] = {}
         #: The ids of the topics that this is about, by name.
         self._ids: dict[str, bytes] = {}
+        #: The names of what is read, and the ids of the topics that the queue was bound to then.
+        self._names: list[str] = []
+        self._bound: frozenset[bytes] = frozenset()
         #: The stored positions.
         self._stored: dict[Place, int] = {}
         self._ending.callback(self._reader.close)
@@ -141,10 +151,38 @@ class PullConsumer(StoreUser):
             _check_plain_topic(queue, topic)
         self._queue = queue
         self._follow(queue, [*read, own])
+        self._bound = frozenset(bound)
+
+    def _heed_bindings(self) -> None:
+        """Read also what the queue was bound to meanwhile, and nothing more of what was unbound.
+
+        A topic that was deleted is no unbound one: what is made in its place is read, too.
+        """
+        state = self._store.log.state
+        queue = state.queues.find(self._queue or "")
+        if queue is None or queue.bindings.keys() == self._bound:
+            return
+        bound = frozenset(queue.bindings)
+        unbound = _names_of(state, self._bound - bound)
+        names = [name for name in self._names if name not in unbound]
+        wanted = dict.fromkeys([*names, *sorted(_names_of(state, bound - self._bound))])
+        if list(wanted) != self._names:
+            found = filter(None, map(state.find_topic, wanted))
+            self._follow(queue.name, [topic for topic in found if self._is_plain(topic)])
+        self._bound = bound
+
+    def _is_plain(self, topic: Topic) -> bool:
+        """Whether a topic has no schema; the log warns of one that has."""
+        if topic.settings.schemas:
+            _LOGGER.warning(
+                "queue %s gets none of its records: %s", self._queue, no_bodies(topic.name)
+            )
+        return not topic.settings.schemas
 
     def _follow(self, queue: str, topics: list[Topic]) -> None:
         """Read these, each new place from where it was stored."""
-        self._reader.subscribe([topic.name for topic in topics], on_assign=self._begin_anew)
+        self._names = [topic.name for topic in topics]
+        self._reader.subscribe(self._names, on_assign=self._begin_anew)
         known = committed_offsets(self._store.log.written_state(), f"oms.{queue}")  # not synced yet
         for topic in topics:
             binding = self._binding(topic.id)
@@ -163,11 +201,8 @@ class PullConsumer(StoreUser):
             if topic is not None and self._ids.setdefault(name, topic.id) != topic.id:
                 self._ids[name] = topic.id
                 self._forget(name)
-                if topic.settings.schemas:
+                if not self._is_plain(topic):
                     self._reader.pause({name: numbers})
-                    _LOGGER.warning(
-                        "queue %s gets none of its records: %s", self._queue, no_bodies(name)
-                    )
 
     def _forget(self, name: str) -> None:
         """Drop what was read of a topic that was deleted."""
@@ -197,14 +232,14 @@ class PullConsumer(StoreUser):
         deadline = now() + _seconds(properties)
         while self._queue is not None:
             self._store.log.refresh()  # so that what is new takes its turn, too
+            self._heed_bindings()
             self._store_positions()
             table = self._table(0.0)
             if table is None:
                 self._shared.settle()  # what this process sent is seen here
-                left = deadline - now()
+                left = min(deadline - now(), _LOOK_AGAIN)
                 if self._later:
-                    due = (self._later[0][0] - self._now()) / 1000
-                    left = min(left, due, limits.CLOCK_RECHECK)
+                    left = min(left, (self._later[0][0] - self._now()) / 1000)
                 table = self._table(max(left, 0.0))
             self._take(() if table is None else table.to_batches())
             if self._ready or (table is None and now() >= deadline):
