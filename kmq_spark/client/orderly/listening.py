@@ -19,6 +19,7 @@ from kmq_spark.client.orderly.rules import (
     OrderlyStatus,
     Step,
     decide,
+    is_told_of_letters,
     is_worth_a_warning,
     pause_after,
     settled,
@@ -168,11 +169,11 @@ class Listening:
 
         Without auto_commit, only the listener's COMMIT finishes the records.
         """
+        counts = queue.state.counts(records)
         try:
             with self.committing:
                 offset = -1
                 if not queue.state.is_dropped:
-                    counts = queue.state.counts(records)
                     letters = queue.burials.unit(self._reader.group, records, counts, reason)
                     offset = settle(queue.state, Step.BURY).offset
                     self._reader.commit_with({queue.key: offset} if offset >= 0 else {}, letters)
@@ -180,7 +181,8 @@ class Listening:
                 queue.change(lambda state: replace(settle(state, Step.BURY), committed=offset))
             return Step.BURY
         except Exception as error:
-            _LOGGER.warning("%s-%d can't make dead letters: %s", *queue.place, error)
+            if is_told_of_letters(counts, self._settings):
+                _LOGGER.warning("%s-%d can't make dead letters: %s", *queue.place, error)
         queue.change(lambda state: settle(state, Step.AGAIN))
         return Step.AGAIN
 

@@ -167,4 +167,13 @@ def pause_after(step: Step, asked: float, settings: OrderlySettings) -> float | 
 def is_worth_a_warning(counts: Iterable[int]) -> bool:
     """Whether to warn of records that came this often without success; ever more rarely."""
     times = max(counts) + 1
-    return times >= _TOLD_FROM and times & (times - 1) == 0
+    return times >= _TOLD_FROM and _is_told(times)
+
+
+def is_told_of_letters(counts: Iterable[int], settings: OrderlySettings) -> bool:
+    """Whether to warn that no letters are made of such records: at first, then ever more rarely."""
+    return _is_told(max(counts) + 1 - settings.max_reconsume_times)
+
+
+def _is_told(times: int) -> bool:
+    return times & (times - 1) == 0

@@ -16,6 +16,7 @@ from kmq_spark.client.orderly.rules import (
     OrderlySettings,
     Step,
     decide,
+    is_told_of_letters,
     is_worth_a_warning,
     pause_after,
 )
@@ -112,6 +113,12 @@ def test_a_pause_that_is_none_is_refused_where_the_listener_sets_it(wrong: Any):
 def test_who_looks_after_it_hears_of_a_blocked_queue_ever_more_rarely():
     told = [count for count in range(200) if is_worth_a_warning([0, count])]
     assert told == [15, 31, 63, 127]
+
+
+def test_who_looks_after_it_hears_at_once_that_letters_can_not_be_made_and_then_more_rarely():
+    settings = OrderlySettings(max_reconsume_times=3)
+    told = [count for count in range(3, 40) if is_told_of_letters([3, count], settings)]
+    assert told == [3, 4, 6, 10, 18, 34]
 
 
 def test_the_defaults_are_rocketmqs():
