@@ -22,6 +22,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.integrity.checks.older import nobody_needs
 from kmq_storage.integrity.checks.slips import end_damaged
 from kmq_storage.integrity.checks.small_files import unreadable_pins
+from kmq_storage.integrity.files.commit_objects import take_missing
 from kmq_storage.integrity.remains.lost_end import lost_end
 from kmq_storage.integrity.remains.unnamed_segments import (
     complete,
@@ -39,6 +40,7 @@ from kmq_storage.integrity.repairs.restoring import restore
 from kmq_storage.integrity.report import Damage, Report
 from kmq_storage.integrity.verify import verify
 from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.bucket.commit_objects import CommitObjects
 from kmq_storage.log.checkpoints.checkpoint import checkpoints
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk.local_log import LocalLog
@@ -111,18 +113,10 @@ def _unreadable_pins(log: CommitLog) -> Iterator[str]:
 
 def _block_lost_end(log: CommitLog) -> None:
     """Make readers notice commits that are lost behind the last one: see `lost_end`."""
-    from kmq_storage.log.bucket.commit_objects import CommitObjects  # buckets are imported late
-
     lost = lost_end(log)
     if lost is not None:
         CommitObjects(bucket_files(log.files), log.identity.seed).block(lost.last_lsn)
         log.reload()
-
-
-def _take_missing(log: CommitLog) -> None:
-    from kmq_storage.integrity.files.commit_objects import take_missing  # buckets are imported late
-
-    take_missing(bucket_files(log.files), log.identity.seed, log.refresh())
 
 
 def _is_nothing_left(log: CommitLog) -> bool:
@@ -195,7 +189,7 @@ def _leave_behind(log: CommitLog) -> Iterator[str]:
     if isinstance(log, LocalLog):
         yield from _go_on_behind(log)
     else:
-        _take_missing(log)
+        take_missing(bucket_files(log.files), log.identity.seed, log.refresh())
     state = log.refresh()
     behind = state.lsn + 1
     seal(log, plan_seal(state))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kmq_storage.integrity.checks.small_files import check_hint
+from kmq_storage.integrity.files.commit_objects import check_objects
 from kmq_storage.integrity.files.log_files import LogFilesCheck
 from kmq_storage.integrity.remains.lost_end import lost_end
 from kmq_storage.integrity.report import Damage, Finding
@@ -26,10 +27,6 @@ def check_log(log: CommitLog, state: StoreState, *, deep: bool) -> Iterator[Find
         journal = Journal(log.files, log.identity, hint)
         yield from LogFilesCheck(journal, state, deep=deep).findings()
         return
-    from kmq_storage.integrity.files.commit_objects import (
-        check_objects,  # only imported for buckets
-    )
-
     yield from check_objects(bucket_files(log.files), log.identity.seed, state, deep=deep)
     lost = None if state.broken is not None else lost_end(log)
     if lost is not None:

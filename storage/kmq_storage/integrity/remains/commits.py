@@ -6,22 +6,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
 
 from kmq_storage.environment import SYSTEM
 from kmq_storage.format.entries import Entry
 from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.format.identity import Identity
 from kmq_storage.log.bucket.collected import collected_lsn
+from kmq_storage.log.bucket.commit_objects import CommitObject, CommitObjects
 from kmq_storage.log.files.hint import open_hint
 from kmq_storage.log.files.journal import Journal
 from kmq_storage.log.open import bucket_files, is_disk
+from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
-
-if TYPE_CHECKING:
-    from kmq_storage.log.bucket.commit_objects import CommitObject, CommitObjects
-    from kmq_storage.objects.bucket_files import BucketFiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +48,6 @@ def commits_left(files: Files, identity: Identity) -> Iterator[LeftCommit]:
     if is_disk(files):
         journal = Journal(files, identity, open_hint(files, identity.seed, SYSTEM))
         return _of_frames(journal, journal.folder.first_lsn())
-    from kmq_storage.log.bucket.commit_objects import CommitObjects  # buckets are imported late
-
     objects = CommitObjects(bucket_files(files), identity.seed)
     return _of_objects(objects, objects.later_than(collected_lsn(bucket_files(files))))
 
@@ -97,8 +92,6 @@ def _of_frames(journal: Journal, first: int) -> Iterator[LeftCommit]:
 
 
 def _of_bucket(files: BucketFiles, identity: Identity, known: int, since: int) -> Remains:
-    from kmq_storage.log.bucket.commit_objects import CommitObjects  # buckets are imported late
-
     objects = CommitObjects(files, identity.seed)
     collected = collected_lsn(files)
     lsns = list(objects.later_than(collected))

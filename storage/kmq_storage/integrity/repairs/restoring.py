@@ -9,6 +9,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.identity import decode_identity, encode_identity
 from kmq_storage.integrity.checks.small_files import identity_differs
+from kmq_storage.integrity.files.commit_objects import unmarked
 from kmq_storage.log.bucket.collected import mark_collected
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk.local_log import LocalLog
@@ -44,8 +45,6 @@ def _write_identity(log: CommitLog) -> None:
 
 def _mark_again(log: CommitLog) -> Iterator[str]:
     """Write a lost mark of collected commits again, if no record refers to these commits."""
-    from kmq_storage.integrity.files.commit_objects import unmarked  # buckets are imported late
-
     files, state = bucket_files(log.files), log.reload()
     _, behind = unmarked(files, state)
     with suppress(CorruptionError, FileNotFoundError):  # references are then unknown
