@@ -12,7 +12,7 @@ from kmq_storage.names import queue_of_log
 
 
 def put_definition(target: CommitLog, topic: Topic) -> None:
-    """Have the topic in the target as it is in the source, with its id and settings.
+    """Create or change the topic in the target, so that it is as in the source, with its id.
 
     AlreadyExistsError for another topic of this name, InvalidRequestError for a copy that was
     changed or deleted there.

@@ -75,8 +75,8 @@ def _copy(queue: Queue, lsn: int, target: CommitLog) -> bool:
         return False
     except InvalidRequestError as error:
         raise InvalidRequestError(
-            f"queue {queue.name} holds or delays more records than one commit of the target can "
-            f"tell ({error.message}); copy again when there are fewer",
+            f"queue {queue.name} holds or delays more records than fit into one commit of the "
+            f"target ({error.message}); copy again when there are fewer",
             queue=queue.name,
         ) from error
     return True

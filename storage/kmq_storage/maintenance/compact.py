@@ -166,7 +166,7 @@ def with_old_tombstones(topic: Topic, now: int) -> list[int]:
 
 
 def keep_only(log: CommitLog, whole: Replacement, survivors: Survivors) -> bool:
-    """Have only survivors in rows of a partition; False when it changed meanwhile."""
+    """Keep only survivors in rows of a partition; False when it changed meanwhile."""
     reader, replacer = ChunkReader(log.files), Replacer(log)
     for step in (replace(whole, rows=(row,)) for row in whole.rows):  # the oldest first
         if not _is_kept(step, survivors):

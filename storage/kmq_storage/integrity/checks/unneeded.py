@@ -80,4 +80,4 @@ def _wrong(log: CommitLog, entry: SegmentEntry) -> str:
 
 
 def _nowhere() -> NoReturn:
-    raise CorruptionError("which runs stood before it nobody knows any more")
+    raise CorruptionError("it is unknown which runs were before it")
