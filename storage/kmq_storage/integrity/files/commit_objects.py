@@ -66,10 +66,13 @@ def _look_at(
 ) -> tuple[FrameHeader, bytes, Contents]:
     """The header, the directory and all bytes of the commit after `before`.
 
-    InvalidFrameError when it is damaged.
+    InvalidFrameError when it is damaged, or another commit.
     """
     contents = files.map(paths.log_file(lsn))
-    return *_proven(contents, lsn, before, seed), contents
+    header = proven_header(contents, lsn, seed)
+    if not follows(header, before.chain if before is not None else None):
+        raise InvalidFrameError("the commit does not follow its predecessor")
+    return header, read_directory(contents, 0, header), contents
 
 
 def _wrong_inside(
@@ -124,13 +127,3 @@ def _runs(lsns: Iterable[int]) -> Iterator[tuple[int, int]]:
     for _, run in groupby(enumerate(lsns), key=lambda each: each[1] - each[0]):
         (_, first), *rest = run
         yield first, rest[-1][1] if rest else first
-
-
-def _proven(
-    contents: pa.Buffer, lsn: int, before: FrameHeader | None, seed: int
-) -> tuple[FrameHeader, bytes]:
-    """The header and directory of a commit's object; InvalidFrameError when it is another one."""
-    header = proven_header(contents, lsn, seed)
-    if not follows(header, before.chain if before is not None else None):
-        raise InvalidFrameError("the commit does not follow its predecessor")
-    return header, read_directory(contents, 0, header)
