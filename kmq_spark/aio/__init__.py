@@ -6,12 +6,12 @@ Arguments and errors are those of the twins in `kmq_spark`, where `help` tells t
 """
 
 from kmq_spark.aio.handles import Opening
-from kmq_spark.aio.keyed import KeyedQueues
+from kmq_spark.aio.keyed import KeyedDelivery, KeyedQueues
 from kmq_spark.aio.receiving import Consumer, Delivery, OrderlyConsumer, Queue
 from kmq_spark.aio.sending import Producer, Sent, Transaction
 from kmq_spark.aio.stores import Store, open  # noqa: A004 - its name
 
 __all__ = [
-    "Consumer", "Delivery", "KeyedQueues", "Opening", "OrderlyConsumer", "Producer", "Queue",
-    "Sent", "Store", "Transaction", "open",
+    "Consumer", "Delivery", "KeyedDelivery", "KeyedQueues", "Opening", "OrderlyConsumer",
+    "Producer", "Queue", "Sent", "Store", "Transaction", "open",
 ]  # fmt: skip

@@ -247,8 +247,8 @@ def test_names_of_the_asyncio_twins():
         if not name.startswith("_")
     }
     assert public == {
-        *("Consumer", "Delivery", "KeyedQueues", "Opening", "OrderlyConsumer", "Producer"),
-        *("Queue", "Sent", "Store", "Transaction"),
+        *("Consumer", "Delivery", "KeyedDelivery", "KeyedQueues", "Opening", "OrderlyConsumer"),
+        *("Producer", "Queue", "Sent", "Store", "Transaction"),
         "open",
     }
 
