@@ -9,7 +9,7 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kmq_spark.client.sending import transaction, written
+from kmq_spark.client.sending import beside, written
 from kmq_spark.client.sending.gathered import Gathered
 from kmq_spark.client.sending.pending import Pending
 from kmq_storage.log.binding import binding
@@ -29,7 +29,7 @@ def leaves_out_what_is_refused(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_the_offsets(patch: pytest.MonkeyPatch) -> None:
     """Records without the offsets that they were made of."""
-    patch.setattr(transaction._GroupOffsets, "entries", lambda *_: [])
+    patch.setattr(beside.GroupOffsets, "entries", lambda *_: [])
 
 
 def commits_what_was_aborted(patch: pytest.MonkeyPatch) -> None:

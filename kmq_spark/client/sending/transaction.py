@@ -9,16 +9,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 
 from kmq_spark.client.consuming.consumer import Consumer
 from kmq_spark.client.handles.arguments import checked_offsets
-from kmq_spark.client.queues.delivery import Answers, Delivery, several
-from kmq_spark.client.queues.reading import answered_by
+from kmq_spark.client.queues.delivery import Delivery, several
 from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
+from kmq_spark.client.sending.beside import Acknowledged, GroupOffsets
 from kmq_spark.client.sending.gathered import Gathered, aborted_by, error_of_sends
 from kmq_spark.client.sending.pending import Pending
 from kmq_spark.errors import (
@@ -26,100 +25,18 @@ from kmq_spark.errors import (
     IllegalStateError,
     InvalidRequestError,
     KmqError,
-    NotFoundError,
     TransactionAbortedError,
 )
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
-from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import ACK, Run
 from kmq_storage.groups.administration import Offsets, offset_entries
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.names import check_name
-from kmq_storage.queues.handing import answer, id_in_store, merged
 
 if TYPE_CHECKING:
     from kmq_spark.client.sending.producer import Producer
 
 #: A consumer that is a member, or offsets by group.
 OffsetsToCommit: TypeAlias = Consumer | Mapping[str, Offsets]
-
-
-class _GroupOffsets:
-    """The offsets that a transaction commits; the last word for a partition counts."""
-
-    def __init__(self) -> None:
-        self._offsets: dict[tuple[str, int, bytes], dict[int, int]] = {}
-
-    def add(self, entry: GroupOffsetsEntry) -> None:
-        """Add the offsets of an entry; later ones replace earlier ones."""
-        key = (entry.group, entry.generation, entry.topic_id)
-        self._offsets.setdefault(key, {}).update(entry.offsets)
-
-    def entries(self) -> list[Entry]:
-        """An entry per group and topic, in the order in which they came."""
-        return [
-            GroupOffsetsEntry(*key, tuple(sorted(offsets.items())))
-            for key, offsets in self._offsets.items()
-        ]
-
-
-class _Answers:
-    """The deliveries that a transaction acknowledges."""
-
-    def __init__(self, log: CommitLog) -> None:
-        self._log = log
-        self._held: dict[Answers, dict[tuple[Key, int], Delivery]] = {}
-        #: Rows of tables, by the id of their queue; a row may be in it twice.
-        self._rows: dict[bytes, list[Run]] = {}
-
-    def add(self, delivery: Delivery) -> None:
-        """Acknowledge a delivery with the commit."""
-        self._held.setdefault(delivery.hold.queue, {})[delivery.place] = delivery
-
-    def add_table(self, table: pa.Table | pa.RecordBatch) -> None:
-        """Acknowledge rows of a table from `receive_arrow` with the commit."""
-        here, runs = answered_by(table)
-        if runs:
-            self._rows.setdefault(id_in_store(self._log, here), []).extend(runs)
-
-    def entries(self) -> list[Entry]:
-        """An entry per queue; NotFoundError for one that this store doesn't have."""
-        found: list[Entry] = []
-        if not (self._held or self._rows):
-            return found  # refreshing a store in a bucket costs a request
-        state = self._log.refresh()
-        for queue, held in self._held.items():
-            entry, first = queue._ack_entry(held.values()), next(iter(held.values()))
-            is_here = first.hold.id_in_store == id_in_store(self._log, entry.queue_id)
-            if not is_here or state.queues.by_id(entry.queue_id) is None:
-                raise _unknown(f"a queue {first.queue}")
-            found.append(entry)
-        for queue_id, runs in self._rows.items():
-            live = state.queues.by_id(queue_id)
-            if live is None:
-                raise _unknown("a queue")
-            found.append(answer(self._log, live, ACK, _last_words(runs)))
-        return found
-
-
-def _unknown(queue: str) -> NotFoundError:
-    return NotFoundError(
-        f"what is to be acknowledged is of {queue} that doesn't exist in this store: it was "
-        "deleted, or received from another store"
-    )
-
-
-def _last_words(runs: Sequence[Run]) -> list[Run]:
-    """These runs in order; of records that were received twice the later delivery."""
-    found = merged(runs)
-    if all(one.key != two.key or one.end <= two.first for one, two in pairwise(found)):
-        return found
-    rows = {
-        (run.key, offset): run._replace(first=offset, rows=1)
-        for run in runs
-        for offset in range(run.first, run.end)
-    }
-    return merged(list(rows.values()))
 
 
 class Transaction:
@@ -136,7 +53,7 @@ class Transaction:
         self._turn = threading.RLock()
         self._pending: Pending | None = None
         self._gathered: Gathered | None = None
-        self._offsets, self._answers = _GroupOffsets(), _Answers(log)
+        self._offsets, self._acknowledged = GroupOffsets(), Acknowledged(log)
         #: Whether the caller aborted it, and needs no error that says so.
         self._abandoned = False
         #: Whether it belongs to the parent of this forked process.
@@ -197,13 +114,13 @@ class Transaction:
         if isinstance(deliveries, pa.Table | pa.RecordBatch):
             with self._turn:
                 self._check()
-                self._answers.add_table(deliveries)
+                self._acknowledged.add_table(deliveries)
             return
         some = several(deliveries)
         with self._turn:
             self._check()
             for each in some:
-                self._answers.add(each)
+                self._acknowledged.add(each)
 
     def commit_offsets(self, offsets: OffsetsToCommit) -> None:
         """Commit the positions of a consumer for its group, or given offsets, in the transaction.
@@ -259,7 +176,7 @@ class Transaction:
                 self._offsets.add(entry)
 
     def _entries_beside(self) -> tuple[Entry, ...]:
-        return (*self._offsets.entries(), *self._answers.entries())
+        return (*self._offsets.entries(), *self._acknowledged.entries())
 
     # --- its life -------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.sending.transaction import _last_words
+from kmq_spark.client.sending.beside import _last_words
 from kmq_storage import limits
 from kmq_storage.format.queue_entries import Run
 from tests.unit.client.stored import aborted, lsn, values

@@ -1,0 +1,95 @@
+"""What a transaction commits beside its records: acknowledgements, and offsets of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pyarrow as pa
+
+from kmq_spark.client.queues.delivery import Answers, Delivery
+from kmq_spark.client.queues.reading import answered_by
+from kmq_spark.errors import NotFoundError
+from kmq_storage.format.entries import Entry, GroupOffsetsEntry
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import ACK, Run
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.queues.handing import answer, id_in_store, merged
+
+
+class GroupOffsets:
+    """The offsets that a transaction commits; the last word for a partition counts."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[tuple[str, int, bytes], dict[int, int]] = {}
+
+    def add(self, entry: GroupOffsetsEntry) -> None:
+        """Add the offsets of an entry; later ones replace earlier ones."""
+        key = (entry.group, entry.generation, entry.topic_id)
+        self._offsets.setdefault(key, {}).update(entry.offsets)
+
+    def entries(self) -> list[Entry]:
+        """An entry per group and topic, in the order in which they came."""
+        return [
+            GroupOffsetsEntry(*key, tuple(sorted(offsets.items())))
+            for key, offsets in self._offsets.items()
+        ]
+
+
+class Acknowledged:
+    """The deliveries that a transaction acknowledges."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._held: dict[Answers, dict[tuple[Key, int], Delivery]] = {}
+        #: Rows of tables, by the id of their queue; a row may be in it twice.
+        self._rows: dict[bytes, list[Run]] = {}
+
+    def add(self, delivery: Delivery) -> None:
+        """Acknowledge a delivery with the commit."""
+        self._held.setdefault(delivery.hold.queue, {})[delivery.place] = delivery
+
+    def add_table(self, table: pa.Table | pa.RecordBatch) -> None:
+        """Acknowledge rows of a table from `receive_arrow` with the commit."""
+        here, runs = answered_by(table)
+        if runs:
+            self._rows.setdefault(id_in_store(self._log, here), []).extend(runs)
+
+    def entries(self) -> list[Entry]:
+        """An entry per queue; NotFoundError for one that this store doesn't have."""
+        found: list[Entry] = []
+        if not (self._held or self._rows):
+            return found  # refreshing a store in a bucket costs a request
+        state = self._log.refresh()
+        for queue, held in self._held.items():
+            entry, first = queue._ack_entry(held.values()), next(iter(held.values()))
+            is_here = first.hold.id_in_store == id_in_store(self._log, entry.queue_id)
+            if not is_here or state.queues.by_id(entry.queue_id) is None:
+                raise _unknown(f"a queue {first.queue}")
+            found.append(entry)
+        for queue_id, runs in self._rows.items():
+            live = state.queues.by_id(queue_id)
+            if live is None:
+                raise _unknown("a queue")
+            found.append(answer(self._log, live, ACK, _last_words(runs)))
+        return found
+
+
+def _unknown(queue: str) -> NotFoundError:
+    return NotFoundError(
+        f"what is to be acknowledged is of {queue} that doesn't exist in this store: it was "
+        "deleted, or received from another store"
+    )
+
+
+def _last_words(runs: Sequence[Run]) -> list[Run]:
+    """These runs in order; of records that were received twice the later delivery."""
+    found = merged(runs)
+    if all(one.key != two.key or one.end <= two.first for one, two in pairwise(found)):
+        return found
+    rows = {
+        (run.key, offset): run._replace(first=offset, rows=1)
+        for run in runs
+        for offset in range(run.first, run.end)
+    }
+    return merged(list(rows.values()))
