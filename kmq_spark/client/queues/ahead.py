@@ -1,4 +1,4 @@
-"""Records that a receiver holds ahead of its calls, and the slip on which it notes answers.
+"""Records that a receiver holds ahead of its calls; it notes their answers on a slip.
 
 A receiver that receives and acknowledges one record after another, fast, gets many records in one
 commit, and commits their answers with the next ones. What it does not hand out soon it gives back.
@@ -10,23 +10,22 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kmq_spark.client.handles.at_end import at_end, is_ending, not_at_end
 from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queues.open_slip import OpenSlip
 from kmq_spark.errors import ClosedError, ConflictError, KmqError, NotFoundError
 from kmq_storage.format.delivery_numbers import times_of
-from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import AcquireEntry, Run, SlipAnswerEntry
+from kmq_storage.format.queue_entries import AcquireEntry, Run
 from kmq_storage.format.slip_words import GROUPS, PLACES
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state.queues.late_answers import names_in, too_late
 from kmq_storage.log.state.queues.queue import Queue, Slip
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import NEVER
 from kmq_storage.queues import handing
-from kmq_storage.queues.slips import OwnPage, counted, ending, picked, place_of, take_over
+from kmq_storage.queues.slips import OwnPage
 from kmq_storage.waking import Bell, Sleepers
 
 #: About how long (seconds) a record waits at most in the hands of a busy receiver.
@@ -41,83 +40,6 @@ _SORTING = 1.0
 _PROOF = 16
 #: A pause of this many seconds ends the row of calls.
 _PAUSE = 1.0
-
-
-class OpenSlip:
-    """Records that were acquired together, until a commit says which of them are finished."""
-
-    def __init__(
-        self, log: CommitLog, queue_id: bytes, page: OwnPage, slip: Slip, since: int
-    ) -> None:
-        self.page = page
-        self._log = log
-        self._queue_id = queue_id
-        self._slip = slip
-        #: An LSN before that of its commit.
-        self._since = since
-        #: The highest delivery count among them.
-        self.tries = max((times_of(run.delivery) for run in slip.runs), default=0)
-        self._changing = threading.Lock()
-        self._ended = False
-        #: How often several were noted together.
-        self._groups = 0
-        #: The places of records that are answered by commits.
-        self._others: set[int] = set()
-        page.begin(slip)
-
-    def note(self, records: Sequence[tuple[Key, int]]) -> bool:
-        """Note that records are acknowledged, all or none; False when that takes a commit.
-
-        LeaseExpiredError a second time, or when another process took over.
-        """
-        slip, page = self._slip, self.page
-        places = {place_of(slip.runs, *each) for each in records}
-        with self._changing:
-            self._check_once(places)
-            late = self._log.now_us() >= slip.until
-            if late or self._ended or self._groups == GROUPS or not places.isdisjoint(self._others):
-                return False
-            self._groups += len(places) > 1
-            counts = page.note(list(places), slip.round, self._groups)
-        return counts or self._was_counted(places)
-
-    def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
-        """Note nothing of these records any more: a commit says what becomes of them."""
-        places = {place_of(self._slip.runs, *each) for each in records}
-        with self._changing:
-            self._check_once(places)
-            self._others |= places
-
-    def _check_once(self, places: set[int]) -> None:
-        has, slip = self.page.has, self._slip
-        for place in places:
-            if has(place, slip):
-                raise self._too_late({each for each in places if has(each, slip)})
-
-    def _too_late(self, places: set[int]) -> KmqError:
-        state = self._log.state
-        queue = state.queues.by_id(self._queue_id)
-        name = self._queue_id.hex() if queue is None else queue.name
-        return too_late(name, picked(self._slip.runs, places), names_in(state))
-
-    def _was_counted(self, places: set[int]) -> bool:
-        """Another process took over, or the slip is damaged: the commit that ends it decides."""
-        with self._changing:
-            self._ended = True
-        for taken in (False, True):  # the first one that says so
-            with suppress(ConflictError):
-                slip = replace(self._slip, taken=taken)
-                take_over(self._log, self._queue_id, self.page, slip)
-        self._log.refresh()
-        if counted(self._log, self.page, self._slip, places, self._since):
-            return True
-        raise self._too_late(places)
-
-    def end(self) -> SlipAnswerEntry:
-        """Note nothing from now on; returns what is to be committed."""
-        with self._changing:
-            self._ended = True
-        return ending(self._log, self._queue_id, self.page, self._slip)
 
 
 @dataclass(slots=True)

@@ -17,9 +17,10 @@ from kmq_spark.client.handles.arguments import (
     seconds_to_wait,
 )
 from kmq_spark.client.handles.resource import Resource, Stopped
-from kmq_spark.client.queues.ahead import Ahead, OpenSlip
+from kmq_spark.client.queues.ahead import Ahead
 from kmq_spark.client.queues.dead_letters import TOO_OFTEN, bury, bury_all
 from kmq_spark.client.queues.delivery import Delivery, Hold, check_own, runs_of_deliveries, several
+from kmq_spark.client.queues.open_slip import OpenSlip
 from kmq_spark.client.queues.reading import (
     Held,
     deliveries_of,

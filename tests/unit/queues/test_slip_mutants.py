@@ -12,7 +12,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.queues import ahead as queue_ahead
 from kmq_spark.client.queues import queue
-from kmq_spark.client.queues.ahead import OpenSlip
+from kmq_spark.client.queues.open_slip import OpenSlip
 from kmq_storage.format.slip_words import PLACES, Notes, SlipWords
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.objects.local import LocalDisk

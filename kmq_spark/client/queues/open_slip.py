@@ -1,0 +1,95 @@
+"""An open slip: a receiver notes there which of the records that it acquired are acknowledged."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from kmq_spark.errors import ConflictError, KmqError
+from kmq_storage.format.delivery_numbers import times_of
+from kmq_storage.format.manifest import Key
+from kmq_storage.format.queue_entries import SlipAnswerEntry
+from kmq_storage.format.slip_words import GROUPS
+from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state.queues.late_answers import names_in, too_late
+from kmq_storage.log.state.queues.queue import Slip
+from kmq_storage.queues.slips import OwnPage, counted, ending, picked, place_of, take_over
+
+
+class OpenSlip:
+    """Records that were acquired together, until a commit says which of them are finished."""
+
+    def __init__(
+        self, log: CommitLog, queue_id: bytes, page: OwnPage, slip: Slip, since: int
+    ) -> None:
+        self.page = page
+        self._log = log
+        self._queue_id = queue_id
+        self._slip = slip
+        #: An LSN before that of its commit.
+        self._since = since
+        #: The highest delivery count among them.
+        self.tries = max((times_of(run.delivery) for run in slip.runs), default=0)
+        self._changing = threading.Lock()
+        self._ended = False
+        #: How often several were noted together.
+        self._groups = 0
+        #: The places of records that are answered by commits.
+        self._others: set[int] = set()
+        page.begin(slip)
+
+    def note(self, records: Sequence[tuple[Key, int]]) -> bool:
+        """Note that records are acknowledged, all or none; False when that takes a commit.
+
+        LeaseExpiredError a second time, or when another process took over.
+        """
+        slip, page = self._slip, self.page
+        places = {place_of(slip.runs, *each) for each in records}
+        with self._changing:
+            self._check_once(places)
+            late = self._log.now_us() >= slip.until
+            if late or self._ended or self._groups == GROUPS or not places.isdisjoint(self._others):
+                return False
+            self._groups += len(places) > 1
+            counts = page.note(list(places), slip.round, self._groups)
+        return counts or self._was_counted(places)
+
+    def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
+        """Note nothing of these records any more: a commit says what becomes of them."""
+        places = {place_of(self._slip.runs, *each) for each in records}
+        with self._changing:
+            self._check_once(places)
+            self._others |= places
+
+    def _check_once(self, places: set[int]) -> None:
+        has, slip = self.page.has, self._slip
+        for place in places:
+            if has(place, slip):
+                raise self._too_late({each for each in places if has(each, slip)})
+
+    def _too_late(self, places: set[int]) -> KmqError:
+        state = self._log.state
+        queue = state.queues.by_id(self._queue_id)
+        name = self._queue_id.hex() if queue is None else queue.name
+        return too_late(name, picked(self._slip.runs, places), names_in(state))
+
+    def _was_counted(self, places: set[int]) -> bool:
+        """Another process took over, or the slip is damaged: the commit that ends it decides."""
+        with self._changing:
+            self._ended = True
+        for taken in (False, True):  # the first one that says so
+            with suppress(ConflictError):
+                slip = replace(self._slip, taken=taken)
+                take_over(self._log, self._queue_id, self.page, slip)
+        self._log.refresh()
+        if counted(self._log, self.page, self._slip, places, self._since):
+            return True
+        raise self._too_late(places)
+
+    def end(self) -> SlipAnswerEntry:
+        """Note nothing from now on; returns what is to be committed."""
+        with self._changing:
+            self._ended = True
+        return ending(self._log, self._queue_id, self.page, self._slip)
