@@ -153,23 +153,25 @@ class PullConsumer(StoreUser):
         self._follow(queue, [*read, own])
         self._bound = frozenset(bound)
 
-    def _heed_bindings(self) -> None:
+    def _heed_bindings(self) -> bool:
         """Read also what the queue was bound to meanwhile, and nothing more of what was unbound.
 
-        A topic that was deleted is no unbound one: what is made in its place is read, too.
+        Whether that changed anything: what was read and not taken is then read again. A topic that
+        was deleted is no unbound one: what is made in its place is read, too.
         """
         state = self._store.log.state
         queue = state.queues.find(self._queue or "")
         if queue is None or queue.bindings.keys() == self._bound:
-            return
+            return False
         bound = frozenset(queue.bindings)
         unbound = _names_of(state, self._bound - bound)
         names = [name for name in self._names if name not in unbound]
         wanted = dict.fromkeys([*names, *sorted(_names_of(state, bound - self._bound))])
-        if list(wanted) != self._names:
+        if is_changed := list(wanted) != self._names:
             found = filter(None, map(state.find_topic, wanted))
             self._follow(queue.name, [topic for topic in found if self._is_plain(topic)])
         self._bound = bound
+        return is_changed
 
     def _is_plain(self, topic: Topic) -> bool:
         """Whether a topic has no schema; the log warns of one that has."""
@@ -241,6 +243,8 @@ class PullConsumer(StoreUser):
                 if self._later:
                     left = min(left, (self._later[0][0] - self._now()) / 1000)
                 table = self._table(max(left, 0.0))
+            if self._heed_bindings():
+                continue
             self._take(() if table is None else table.to_batches())
             if self._ready or (table is None and now() >= deadline):
                 break

@@ -61,3 +61,24 @@ def test_a_consumer_that_waits_reads_what_its_queue_is_bound_to_meanwhile(settin
         binding.join()
         assert found is not None
         assert found.get_body() == b"1"
+
+
+def test_a_consumer_that_waits_gets_nothing_that_was_sent_after_its_topic_was_unbound(
+    settings: oms.KeyValue,
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as sender:
+        consumer = attached(settings, topics=["t"])
+
+        def unbind_and_send() -> None:
+            store.unbind_queue("q", ["t"])
+            sender.send("t", b"1").result()
+            sender.send_to_queue("q", b"2").result()
+
+        unbinding = threading.Timer(0.1, unbind_and_send)
+        unbinding.start()
+        found = consumer.poll(oms.KeyValue().put("OPERATION_TIMEOUT", 20_000))
+        unbinding.join()
+        assert found is not None
+        assert found.get_body() == b"2"
+        store.bind_queue("q", ["t"])
+        assert bodies(consumer) == [b"1"]
