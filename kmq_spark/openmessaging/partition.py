@@ -34,6 +34,8 @@ class PartitionConsumer(StoreUser):
         for found in (name, queue_log(name)):
             if state.find_topic(found) is not None:
                 return PartitionIterator(self._store, found, number or 0)
+        if state.lost_commits:
+            raise state.missing("Topic", name)
         raise NotFoundError(f"Topic[{name}] doesn't exist, nor does Queue[{name}].", name=name)
 
 

@@ -145,15 +145,16 @@ def _target(state: StoreState, name: str) -> Topic:
     queue = queue_of_log(name)
     if queue is None:
         return _topic(state, name)
-    if name in state.topics:
+    try:
         return state.topic(name)
-    near = nearest(queue, [each.name for each in state.queues])
-    topic = "; for the topic of that name use option 'topic'" if queue in state.topics else ""
-    raise NotFoundError(
-        f"Queue[{queue}] doesn't exist{near}: make it by store.create_queue({queue!r}) or "
-        f"`kmq queue create {queue}`{topic}",
-        queue=queue,
-    )
+    except NotFoundError:
+        near = nearest(queue, [each.name for each in state.queues])
+        topic = "; for the topic of that name use option 'topic'" if queue in state.topics else ""
+        raise NotFoundError(
+            f"Queue[{queue}] doesn't exist{near}: make it by store.create_queue({queue!r}) or "
+            f"`kmq queue create {queue}`{topic}",
+            queue=queue,
+        ) from None
 
 
 def _topic(state: StoreState, name: str) -> Topic:

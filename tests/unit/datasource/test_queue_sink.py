@@ -14,8 +14,16 @@ from kmq_spark.datasource.executor.writing import write_task
 from kmq_spark.datasource.incremental import incremental
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_spark.datasource.writer import KmqBatchWriter, KmqStreamWriter
-from kmq_storage.errors import InvalidRequestError, NotFoundError, QueueFullError
+from kmq_storage.errors import (
+    CorruptionError,
+    InvalidRequestError,
+    NotFoundError,
+    QueueFullError,
+)
+from kmq_storage.paths import log_file
 from tests.spark.shop import Shop
+from tests.support.damage import flip
+from tests.support.storage import open_folder
 from tests.unit.datasource.spark_stand_in import SparkStandIn
 
 SCHEMA = StructType().add("value", BinaryType())
@@ -122,6 +130,16 @@ def test_a_queue_that_is_not_there_is_refused_with_the_way_out(
     shop.create("orders")
     with pytest.raises(NotFoundError, match=rf"^Queue\[{name}\] doesn't exist.*{message}"):
         _save(shop, _rows(b"a"), queue=name)
+
+
+def test_a_queue_whose_creation_is_damaged_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    with kmq.open(tmp_path, maintenance=False) as store:
+        store.create_queue("jobs")
+    (created,) = open_folder(tmp_path)._past.frames(1, 1)
+    flip(tmp_path / log_file(created.file), created.position + 130)
+    source = KmqDataSource({"path": str(tmp_path), "queue": "jobs"})
+    with pytest.raises(CorruptionError, match=r"^Queue\[jobs\] is not known, but"):
+        source.writer(SCHEMA, overwrite=False)
 
 
 def test_a_write_goes_to_a_topic_or_to_a_queue(shop: Shop) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
+from kmq_storage.paths import log_file
+from tests.support.damage import flip
+from tests.support.storage import open_folder
 from tests.unit.openmessaging.received import attached, walking
 
 
@@ -149,6 +154,18 @@ def test_it_walks_what_was_sent_to_a_queue(settings: oms.KeyValue, producer: oms
 def test_a_partition_that_is_not_there_is_named(settings: oms.KeyValue, producer: oms.Producer):
     with pytest.raises(kmq.NotFoundError, match=r"Topic\[nope\] doesn't exist"):
         walking(settings, "nope")
+
+
+def test_a_partition_whose_creation_is_damaged_is_not_said_to_be_missing(
+    settings: oms.KeyValue, tmp_path: Path
+):
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.create_topic("t")
+        store.create_topic("u")
+    (created,) = open_folder(tmp_path / "store")._past.frames(1, 1)
+    flip(tmp_path / "store" / log_file(created.file), created.position + 130)
+    with pytest.raises(kmq.CorruptionError, match=r"^Topic\[t\] is not known, but"):
+        walking(settings, "t")
 
 
 @pytest.mark.parametrize("name", ["t:x", "t:", "t:0:1", "t:-1", "t:\u00b2", 5, None, True])
