@@ -19,9 +19,8 @@ _NAME = argument("name", metavar="GROUP", help="the group")
 def _list(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         groups = store.groups()
-    output.rows(
-        [{"group": g.name, "members": len(g.members), "lag": _total(g.lag)} for g in groups]
-    )
+    rows = [{"group": g.name, "members": len(g.members), "lag": _total(g.lag)} for g in groups]
+    output.rows(rows, named="group")
 
 
 def _describe(arguments: Namespace, output: Output) -> None:

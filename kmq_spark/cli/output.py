@@ -28,10 +28,14 @@ class Output:
     target: TextIO
     as_json: bool
 
-    def rows(self, rows: Sequence[Row]) -> None:
-        """Print a list: one array, or a table with a heading; "nothing" for an empty one."""
+    def rows(self, rows: Sequence[Row], *, named: str | None = None) -> None:
+        """Print a list: one array, or a table with a heading; "nothing" for an empty one.
+
+        The column `named` has the names of things: in JSON also as `name`, as each thing by itself.
+        """
         if self.as_json:
-            text = json.dumps(plain(rows), indent=2)
+            named_rows = [{"name": row[named], **row} for row in rows] if named else rows
+            text = json.dumps(plain(named_rows), indent=2)
         else:
             text = "\n".join(aligned(rows)) if rows else "nothing"
         print(text, file=self.target)

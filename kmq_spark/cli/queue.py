@@ -103,7 +103,8 @@ def _tell(arguments: Namespace, output: Output, text: str) -> None:
 def _list(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
         queues = store.queues()
-    output.rows([{"queue": q.name, "topics": q.topics, **asdict(q.stats)} for q in queues])
+    rows = [{"queue": q.name, "topics": q.topics, **asdict(q.stats)} for q in queues]
+    output.rows(rows, named="queue")
 
 
 def _describe(arguments: Namespace, output: Output) -> None:

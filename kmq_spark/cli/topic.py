@@ -90,7 +90,8 @@ def _list(arguments: Namespace, output: Output) -> None:
         [
             {"topic": t.name, "partitions": t.partitions, "rows": t.rows, "bytes": t.bytes}
             for t in topics
-        ]
+        ],
+        named="topic",
     )
 
 

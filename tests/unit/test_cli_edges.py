@@ -213,3 +213,17 @@ def test_a_delivery_whose_answers_were_noted_is_printed_with_its_queue_and_its_r
         assert set(entry) >= {"client", "slip_id", "round", "boot"}
         assert {run[0] for run in entry["runs"]} == {entry["queue_id"]}
     assert all(entry["runs"] for entry in told)
+
+
+def test_a_thing_has_one_member_for_its_name_in_each_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    with kmq.open(tmp_path / "store") as store:
+        store.create_topic("a")
+        store.create_queue("a", topics=["a"])
+        store.set_group_offsets("a", "earliest", topics=["a"])
+    for words in ("topic describe a", "queue describe a", "group describe a"):
+        for each in (words, words.replace("describe a", "list")):
+            assert main([*each.split(), "--json", "--store", str(tmp_path / "store")]) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert (found[0] if isinstance(found, list) else found)["name"] == "a"
