@@ -6,12 +6,11 @@ import copy
 import heapq
 import logging
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import chain, compress
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 
 import pyarrow as pa
 
@@ -22,6 +21,7 @@ from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
+from kmq_spark.openmessaging.progress import Progress
 from kmq_storage.format.entries import Entry
 from kmq_storage.groups.administration import committed_offsets, offset_entries
 from kmq_storage.log.binding.binding import Unit
@@ -39,38 +39,6 @@ Place = tuple[str, int]
 _TOGETHER, _REMEMBERED = 4_096, 262_144
 #: Seconds after which one that waits looks at the clock, and at what its queue is bound to.
 _LOOK_AGAIN = 1.0
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a place was read, and which of its messages are not acknowledged."""
-
-    end: int
-    #: The offsets of those messages, in runs: most consumers never acknowledge any.
-    open: list[range] = field(default_factory=list)
-
-    def read(self, offsets: list[int], end: int) -> None:
-        """Note that all before `end` was read, and that these offsets are messages."""
-        if offsets and offsets[-1] - offsets[0] + 1 == len(offsets):
-            runs = [range(offsets[0], offsets[-1] + 1)]
-        else:
-            runs = [range(each, each + 1) for each in offsets]
-        for run in runs:
-            if self.open and self.open[-1].stop == run.start:
-                run = range(self.open.pop().start, run.stop)
-            self.open.append(run)
-        self.end = end
-
-    def finish(self, offset: int) -> None:
-        """Take a message for acknowledged; nothing changes when it is already."""
-        place = bisect_right(self.open, offset, key=attrgetter("start")) - 1
-        if place >= 0 and offset in (run := self.open[place]):
-            parts = range(run.start, offset), range(offset + 1, run.stop)
-            self.open[place : place + 1] = filter(None, parts)
-
-    def first_open(self) -> int:
-        """The first offset that is not acknowledged; without any, the next one to read."""
-        return self.open[0].start if self.open else self.end
 
 
 def _check_plain_topic(queue: str, topic: Topic | None) -> None:

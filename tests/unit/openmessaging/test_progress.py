@@ -10,14 +10,14 @@ from itertools import chain
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kmq_spark.openmessaging import pull
+from kmq_spark.openmessaging.progress import Progress
 
 
 @given(st.data(), st.sets(st.integers(0, 30), min_size=1).map(sorted))
 def test_a_place_goes_on_at_the_first_message_that_is_not_acknowledged(
     data: st.DataObject, offsets: list[int]
 ):
-    progress, is_open = pull.Progress(offsets[0]), set[int]()
+    progress, is_open = Progress(offsets[0]), set[int]()
     split = data.draw(st.integers(1, len(offsets)))
     for batch in filter(None, (offsets[:split], offsets[split:])):
         progress.read(batch, batch[-1] + 1)
