@@ -195,7 +195,7 @@ def _records(
 
 
 def _is_set(spark: SparkSession, name: str) -> bool:
-    return spark.conf.get(name, "false") == "true"
+    return str(spark.conf.get(name, "false")).lower() == "true"
 
 
 def _place(path: str) -> ArchivePlace:
