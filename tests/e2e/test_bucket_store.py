@@ -16,6 +16,7 @@ import textwrap
 import time
 import traceback
 
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
@@ -78,6 +79,24 @@ def test_members_on_different_hosts_share_a_group(moto: S3Server):
         assert second.assignment() == {"t": [0, 1]}
         second.close()
         assert not list(one.log.files.list("locks"))
+
+
+def test_what_another_host_has_just_allowed_is_taken(moto: S3Server):
+    """A producer that has looked less than a second ago looks again before it refuses."""
+    url, options = moto.new_url(), moto.options()
+    with kmq.open(url, storage_options=options) as one, kmq.open(url, storage_options=options) as b:
+        one.create_topic("t", max_record_bytes=10)
+        with one.producer() as producer:
+            producer.send("t", b"first").result(30)
+            b.alter_topic("t", max_record_bytes=100)
+            assert producer.send("t", b"x" * 50).result(30).offset == 1
+            b.add_partitions("t", 2)
+            assert producer.send("t", b"x", partition=1).result(30).partition == 1
+            b.add_partitions("t", 3)
+            data = pa.table({"value": [b"x"]})
+            assert producer.send_arrow("t", data, partition=2).result(30).offsets == {2: (0, 1)}
+            error = producer.send("t", b"x", partition=3).exception(30)
+        assert "has partitions 0 to 2, not 3" in str(error)
 
 
 def test_a_silent_member_in_a_bucket_is_replaced_after_its_session_timeout(moto: S3Server):

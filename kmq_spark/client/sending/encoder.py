@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from kmq_spark.client.encoding.routing import Router
 from kmq_spark.client.records.stored_times import stored_times
 from kmq_spark.client.sending.arrow_work import ArrowWork
 from kmq_spark.client.sending.sends import ArrowSend, Sends
-from kmq_spark.client.sending.work import Means, Work
+from kmq_spark.client.sending.work import Means, OldStateError, Work
 from kmq_spark.client.sending.works import work_of, work_of_many
-from kmq_spark.errors import KmqError, UnavailableError
+from kmq_spark.errors import InvalidRequestError, KmqError, UnavailableError
 from kmq_storage import limits
 from kmq_storage.log.binding.binding import RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.staging import PartitionRecords, Placed, Stager, file_ids
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.uploads import Later, Together, Uploads
 
 
@@ -27,6 +29,7 @@ class Encoder:
         self._log = log
         times = partial(stored_times, log)
         self._means = Means(router, self._place, log.environment.now_us, times)
+        self._means_of_old = replace(self._means, refuses=False)
         self._durable = durable
         self._stager = Stager(
             log.files,
@@ -55,12 +58,21 @@ class Encoder:
             if state.find_topic(work.topic) is None:
                 state = self._log.refresh()  # another process may have made it just now
             try:
-                done[work] = unit = work.unit(state, self._means, room)
+                done[work] = unit = self._unit(work, state, room)
             except KmqError as error:
                 work.fail(error)
                 continue
             room -= _inline_bytes(unit)
         return done
+
+    def _unit(self, work: Work, state: StoreState, room: int) -> Unit:
+        """Return the work's unit; what doesn't fit is refused by the newest state only."""
+        if self._log.is_remote:  # elsewhere, `recent_state` is the newest
+            try:
+                return work.unit(state, self._means_of_old, room)
+            except (OldStateError, InvalidRequestError):
+                state = self._log.refresh()
+        return work.unit(state, self._means, room)
 
     def uploaded(self, units: dict[Work, Unit]) -> dict[Work, Unit]:
         """Return the units whose files are stored; the work of the others has failed."""

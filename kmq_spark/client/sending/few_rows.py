@@ -12,7 +12,7 @@ from itertools import repeat
 from kmq_spark.client.encoding.storable import one_is_unstorable, why_one_is_unstorable
 from kmq_spark.client.sending.row_work import RowWork
 from kmq_spark.client.sending.sends import RowSends, Sends
-from kmq_spark.client.sending.work import Means
+from kmq_spark.client.sending.work import Means, OldStateError
 from kmq_spark.client.typed.rows import no_columns
 from kmq_spark.errors import KmqError
 from kmq_storage.format.entries import Entry
@@ -48,6 +48,8 @@ class FewRows:
             size = len(value or b"") + len(key or b"")
             partition = router.by_key(topic, key) if sticky is None else sticky
             if one_is_unstorable(topic, size, partition, key):
+                if not means.refuses:
+                    raise OldStateError
                 self._sends.fail_rows([row], why_one_is_unstorable(topic, size, partition, key))
             else:
                 self._rows.setdefault(partition, []).append(row)

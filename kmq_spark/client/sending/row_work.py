@@ -18,7 +18,7 @@ from kmq_spark.client.records.values import Extras
 from kmq_spark.client.sending.doubles import Doubles
 from kmq_spark.client.sending.schedule import schedule_entry
 from kmq_spark.client.sending.sends import RowSends
-from kmq_spark.client.sending.work import TRY_AGAIN, Means
+from kmq_spark.client.sending.work import TRY_AGAIN, Means, OldStateError
 from kmq_spark.client.typed.rows import rows_of_values
 from kmq_spark.errors import ConflictError, InvalidRequestError, KmqError, QueueFullError
 from kmq_storage.format.entries import Entry
@@ -63,12 +63,14 @@ class RowWork:
         self._plain = plain_among(self._extras)
         self.doubles = Doubles()
         self._double_times: Mapping[int, int] | None = None
+        self._refuses = True
         self.topic_id = b""
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
         """Return a unit of the rows that can be stored, with what is committed beside them."""
         topic, now = state.topic(self.topic), means.now_us()
         self.topic_id, self._stored_times = topic.id, means.stored_times
+        self._refuses = means.refuses
         self._check_schedules(state)
         placed = means.place(self.encode(topic, means.router), room)
         more = self._more_entries(topic, now) if placed.entries else ()
@@ -175,7 +177,7 @@ class RowWork:
     def _resolve_doubles(self, entries: Sequence[Entry]) -> None:
         """Find first records that are in the same commit; refuse rows whose first record is not."""
         for row in self.doubles.resolve(entries):
-            self._refuse_row(
+            self._fail_row(
                 row,
                 ConflictError(
                     "the first record with this uniq was not stored; send this one again"
@@ -199,6 +201,11 @@ class RowWork:
             self._refuse_row(row, why_unstorable(topic, rows, routes, int(position)))
 
     def _refuse_row(self, row: int, error: KmqError) -> None:
+        if not self._refuses:
+            raise OldStateError
+        self._fail_row(row, error)
+
+    def _fail_row(self, row: int, error: KmqError) -> None:
         number = bisect_right(self._starts, row) - 1
         self._sends[number].fail_rows([row - self._starts[number]], error)
 

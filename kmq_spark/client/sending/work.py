@@ -22,6 +22,10 @@ from kmq_storage.log.state.store_state import StoreState
 TRY_AGAIN = (NotFoundError, ConflictError)
 
 
+class OldStateError(Exception):
+    """Something doesn't fit by a state that is not the newest; nothing was refused."""
+
+
 @dataclass(frozen=True, slots=True)
 class Means:
     """What work is encoded with."""
@@ -33,6 +37,8 @@ class Means:
     now_us: Callable[[], int]
     #: The timestamps of records of a topic, by partition and offset, as far as they can be read.
     stored_times: Callable[[bytes, Iterable[tuple[int, int]]], Mapping[tuple[int, int], int]]
+    #: Whether what doesn't fit is refused; else OldStateError is raised.
+    refuses: bool = True
 
 
 class Work(Protocol):
@@ -43,7 +49,7 @@ class Work(Protocol):
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
         """Return a unit of what can be stored in `room` bytes of the commit; perhaps empty.
 
-        KmqError when all of it fails alike.
+        KmqError when all of it fails alike, OldStateError when some does and `means` don't refuse.
         """
 
     def refuse(self, error: KmqError) -> Sequence[Work]:
