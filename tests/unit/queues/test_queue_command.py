@@ -47,7 +47,7 @@ def test_a_queue_is_created_listed_described_and_deleted(run: Run, url: str):
         store.queue("mails").receive()[0].ack()
     (row,) = run("list", "--json")
     assert (row["queue"], row["topics"], row["ready"], row["acked"]) == ("mails", ["orders"], 3, 1)
-    assert run("list").splitlines()[0].split() == list(row)
+    assert ["name", *run("list").splitlines()[0].split()] == list(row)
     described = run("describe", "mails").splitlines()
     assert described[:3] == ["queue: mails", "topics: orders", "lock_timeout: 5.0"]
     assert {"order: strict", "ready: 3"} <= set(described)
