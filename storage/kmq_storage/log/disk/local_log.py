@@ -39,6 +39,8 @@ from kmq_storage.objects.fork import reopen_in_child
 
 #: How often a reader polls for commits while no hint page tells of them (seconds).
 _BLIND_PAUSE = 0.05
+#: How long (seconds) a store's folder is taken to be where it was seen.
+_THERE = 0.1
 
 
 class LocalLog:
@@ -69,6 +71,7 @@ class LocalLog:
             self._begin()
         self._writing = threading.Lock()
         self._reading = threading.Lock()
+        self._there_until = 0.0
         self._closed = False
 
     def _begin(self) -> None:
@@ -162,7 +165,8 @@ class LocalLog:
         """See `CommitLog.refresh`."""
         self.check_open()
         with self._reading, translated(self.files.url):
-            if finds_newer(self.files, self._reader.state, self.environment.monotonic()):
+            now = self.environment.monotonic()
+            if finds_newer(self.files, self._reader.state, now):
                 self._reader.begin_anew()
             self._reader.make_visible()
             self._reader.look_beyond(self._show_written)
@@ -170,9 +174,15 @@ class LocalLog:
                 self._reader.begin_anew()
                 raise rewriting_goes_on(self.files.url)
             self._reader.make_sure()
-            self.files.check_there()
+            self._check_there(now)
             self._visible = self._reader.state  # only now, as the reader may restart on the way
             return self._visible
+
+    def _check_there(self, now: float) -> None:
+        """OSError when the folder was moved or replaced; it is looked for now and then."""
+        if now >= self._there_until:
+            self.files.check_there()
+            self._there_until = now + _THERE
 
     def reload(self) -> StoreState:
         """See `CommitLog.reload`."""
