@@ -13,7 +13,7 @@ from kmq_spark.client.sending.arrow_work import ArrowWork
 from kmq_spark.client.sending.sends import ArrowSend, Sends
 from kmq_spark.client.sending.work import Means, OldStateError, Work
 from kmq_spark.client.sending.works import work_of, work_of_many
-from kmq_spark.errors import InvalidRequestError, KmqError, UnavailableError
+from kmq_spark.errors import InvalidRequestError, KmqError, NotFoundError, UnavailableError
 from kmq_storage import limits
 from kmq_storage.log.binding.binding import RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -55,8 +55,6 @@ class Encoder:
         if room is None:
             room = self._log.inline_bytes_max - sum(map(_inline_bytes, done.values()))
         for work in waiting:
-            if state.find_topic(work.topic) is None:
-                state = self._log.refresh()  # another process may have made it just now
             try:
                 done[work] = unit = self._unit(work, state, room)
             except KmqError as error:
@@ -70,7 +68,7 @@ class Encoder:
         if self._log.is_remote:  # elsewhere, `recent_state` is the newest
             try:
                 return work.unit(state, self._means_of_old, room)
-            except (OldStateError, InvalidRequestError):
+            except (OldStateError, InvalidRequestError, NotFoundError):
                 state = self._log.refresh()
         return work.unit(state, self._means, room)
 
