@@ -80,3 +80,10 @@ class _FailingLogFile:
 
     def contents(self) -> pa.Buffer:
         return self._file.contents()
+
+
+def drop_pages(disk: FailingDisk, position: int) -> None:
+    """What the kernel may do to pages of the first log file that it could not write."""
+    with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
+        file.seek(position)
+        file.write(bytes(4096))

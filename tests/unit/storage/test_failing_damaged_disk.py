@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
@@ -24,11 +23,6 @@ from tests.support.damage import flip
 from tests.support.dying_disk import Died, die
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import make_topic, open_log, send, unit_of, values_of
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> FailingDisk:
-    return FailingDisk(tmp_path / "store")
 
 
 def _fail(disk: FailingDisk) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +17,7 @@ from kmq_storage.log.files.hint import Hint
 from kmq_storage.objects.disk import LogFile
 from tests.simulation.mutants import forgets_who_died_in_a_sync, reads_back_nothing
 from tests.support.dying_disk import Died, die
-from tests.support.failing_disk import FailingDisk
+from tests.support.failing_disk import FailingDisk, drop_pages
 from tests.support.storage import (
     FILE_BYTES,
     make_topic,
@@ -32,28 +29,8 @@ from tests.support.storage import (
 )
 
 
-@pytest.fixture
-def disk(tmp_path: Path) -> FailingDisk:
-    return FailingDisk(tmp_path / "store")
-
-
-@pytest.fixture
-def log(disk: FailingDisk) -> Iterator[CommitLog]:
-    with closing(open_log(disk)) as log:
-        make_topic(log)
-        send(log, b"first")
-        yield log
-
-
 def _others(disk: FailingDisk) -> list[bytes]:
     return values_of(open_folder(disk.root))
-
-
-def _drop_pages(disk: FailingDisk, position: int) -> None:
-    """What the kernel may do to pages that it could not write."""
-    with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
-        file.seek(position)
-        file.write(bytes(4096))
 
 
 def test_a_failed_sync_is_not_tried_again_but_written_into_a_fresh_file(
@@ -100,7 +77,7 @@ def test_frames_that_the_kernel_dropped_are_reported_lost_and_their_numbers_used
     commit = log.append([unit_of(disk, [b"second"])])
 
     def drop() -> None:
-        _drop_pages(disk, end)
+        drop_pages(disk, end)
 
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop
     with pytest.raises(UnavailableError, match=f"lost commit {commit.lsn}") as caught:
@@ -118,7 +95,7 @@ def test_a_reader_that_meets_a_failing_sync_goes_on_without_the_frames_that_are_
     log.append([unit_of(disk, [b"second"])])
 
     def drop() -> None:
-        _drop_pages(disk, end)
+        drop_pages(disk, end)
         disk.failing.clear()
 
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop
@@ -183,7 +160,7 @@ def test_a_lost_commit_is_lost_for_its_writer_though_its_number_is_durable_by_no
     end = log._end.cursor.position
     commit = log.append([unit_of(disk, [b"second"])])
     other = open_folder(disk.root)
-    _drop_pages(disk, end)
+    drop_pages(disk, end)
     other._hint.note_sync_failed(True)  # another process met the failure, and repairs it
     assert send(other, b"instead").lsn == commit.lsn
     with pytest.raises(UnavailableError, match=f"lost commit {commit.lsn}"):
@@ -237,7 +214,7 @@ def test_frames_that_were_dropped_under_a_writer_that_died_are_no_damage(
     commit = log.append([unit_of(disk, [b"second"])])
 
     def drop_and_die() -> None:
-        _drop_pages(disk, end)
+        drop_pages(disk, end)
         raise Died
 
     disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop_and_die

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -13,21 +10,8 @@ from kmq_storage.errors import UnavailableError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.files.journal import Journal, StoredFrame
-from tests.support.failing_disk import FailingDisk
-from tests.support.storage import make_topic, open_log, send, unit_of, values_of
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> FailingDisk:
-    return FailingDisk(tmp_path / "store")
-
-
-@pytest.fixture
-def log(disk: FailingDisk) -> Iterator[CommitLog]:
-    with closing(open_log(disk)) as log:
-        make_topic(log)
-        send(log, b"first")
-        yield log
+from tests.support.failing_disk import FailingDisk, drop_pages
+from tests.support.storage import open_log, unit_of, values_of
 
 
 def _reader(disk: FailingDisk) -> tuple[CommitLog, FailingDisk]:
@@ -70,12 +54,8 @@ def test_a_commit_that_has_the_number_of_a_lost_one_is_synced_anew(
     reader, files = _reader(disk)
     assert values_of(reader) == [b"first", b"second"]
 
-    def drop() -> None:
-        with open(disk.root / "log" / f"{1:020d}.log", "r+b") as file:
-            file.seek(end)
-            file.write(bytes(4096))
-
-    disk.failing["sync"], disk.after_failed_sync = errno.EIO, drop
+    disk.failing["sync"] = errno.EIO
+    disk.after_failed_sync = lambda: drop_pages(disk, end)
     with pytest.raises(UnavailableError):
         log.sync(lost)
     disk.failing.clear()
