@@ -68,8 +68,7 @@ def open_fsspec(url: str, options: Mapping[str, Any], known: Sequence[str]) -> F
     try:
         files, root = fsspec.core.url_to_fs(url, **settings)
     except ImportError as error:
-        better = f", or write {_BETTER[scheme]}://" if scheme in _BETTER else ""
-        raise InvalidRequestError(f"stores at {scheme}://: {error}{better}", url=url) from None
+        raise InvalidRequestError(_other_name(url, error), url=url) from None
     except Exception as error:
         reason = without_secrets(str(error), secrets)
         raise InvalidRequestError(f"store {url} can't be opened: {reason}", url=url) from None
@@ -194,7 +193,17 @@ class FsspecBucket:
         except (FileNotFoundError, FileExistsError) as error:
             raise type(error)(without_secrets(str(error), self._secrets)) from None
         except Exception as error:
-            raise OSError(without_secrets(str(error), self._secrets)) from None
+            text = without_secrets(str(error), self._secrets)
+            if "unexpected keyword argument" in text:  # clients take their options at first use
+                raise InvalidRequestError(_other_name(self.url, text), url=self.url) from None
+            raise OSError(text) from None
+
+
+def _other_name(url: str, problem: object) -> str:
+    """A client's complaint, and the scheme that needs no such client."""
+    scheme = url.partition("://")[0]
+    better = f", or write {_BETTER[scheme]}://" if scheme in _BETTER else ""
+    return f"stores at {scheme}://: {problem}{better}"
 
 
 def _microseconds(info: Mapping[str, Any]) -> int:

@@ -59,6 +59,12 @@ def test_a_scheme_whose_client_is_missing_has_a_name_that_needs_none(
         kmq.open(f"{scheme}://bucket/shop")
 
 
+def test_options_that_a_client_does_not_take_are_refused_with_the_name_that_takes_them():
+    pytest.importorskip("s3fs")
+    with pytest.raises(InvalidRequestError, match="argument 'endpoint', or write s3://"):
+        kmq.open("s3a://bucket/shop", storage_options={"endpoint": "http://127.0.0.1:9"})
+
+
 @pytest.mark.parametrize("url", ["s3://", "gs:///", "memory://", "file:///", "other://"])
 def test_a_url_that_ends_behind_its_scheme_names_no_place(url: str):
     with pytest.raises(InvalidRequestError, match="names no place"):
