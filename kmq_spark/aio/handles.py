@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial, wraps
 from operator import attrgetter
 from typing import Any, Generic, Self, TypeVar
-from weakref import WeakSet
 
 from kmq_spark.client.handles.arguments import checked_timeout
 from kmq_spark.client.handles.at_end import before_threads_end
+from kmq_spark.client.handles.living import Living
 from kmq_spark.client.handles.resource import Resource, StaysHere
 from kmq_spark.errors import ClosedError
 from kmq_storage.waking import Flag
@@ -140,13 +140,13 @@ class GivingWay:
 
 
 #: Those of all handles of this process.
-_givers = WeakSet[GivingWay]()
+_givers = Living[GivingWay]()
 _threads_end = Flag()
 
 
 def _end_waits() -> None:
     _threads_end.set()
-    for each in list(_givers):
+    for each in _givers.all():
         each.end()
 
 

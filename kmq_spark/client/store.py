@@ -5,7 +5,6 @@ Its other calls are in `store_groups`, `store_queues`, `finding`, `upkeep` and `
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
@@ -27,6 +26,7 @@ from kmq_spark.client.handles.arguments import (
     checked_flag,
     checked_seconds,
 )
+from kmq_spark.client.handles.living import Living
 from kmq_spark.client.handles.resource import Resource
 from kmq_spark.client.orderly.opening import OpensOrderly
 from kmq_spark.client.records.values import to_timestamp
@@ -67,7 +67,7 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
-        self._handles: weakref.WeakSet[AbstractContextManager[Any]] = weakref.WeakSet()
+        self._handles: Living[AbstractContextManager[Any]] = Living()
         self._keyed_queues: dict[str, SharedQueues] = {}
         self._again = again
 
@@ -377,6 +377,6 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
             if self._maintenance is not None:  # closed last: the closed log ends its step
                 closing.callback(self._maintenance.close)
             closing.callback(self.log.close)
-            for handle in list(self._handles):
+            for handle in self._handles.all():
                 # With the exception: a consumer commits only when there is none.
                 closing.callback(handle.__exit__, *raised)  # type: ignore[arg-type]

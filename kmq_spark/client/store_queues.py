@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
 from kmq_spark.client.handles.arguments import checked_flag, checked_names
+from kmq_spark.client.handles.living import Living
 from kmq_spark.client.queues.queue import Queue
 from kmq_spark.client.records.values import to_timestamp
 from kmq_spark.errors import InvalidRequestError
@@ -23,7 +23,7 @@ class StoreQueues:
     """The part of a store that is about queues."""
 
     log: CommitLog
-    _handles: weakref.WeakSet[AbstractContextManager[Any]]
+    _handles: Living[AbstractContextManager[Any]]
 
     def create_queue(
         self,
@@ -118,7 +118,7 @@ class StoreQueues:
 
         KmqWarning when damage to the log may hide some of what was done to them.
         """
-        for each in list(self._handles):
+        for each in self._handles.all():
             if isinstance(each, Queue):
                 each._ahead.settle()
         found = administration.list_queues(self.log)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.client.handles.arguments import checked_flag, checked_seconds
+from kmq_spark.client.handles.living import Living
 from kmq_storage.log.commit_log import CommitLog
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class OpensOrderly:
     """The part of a store that opens orderly consumers."""
 
     log: CommitLog
-    _handles: weakref.WeakSet[AbstractContextManager[Any]]
+    _handles: Living[AbstractContextManager[Any]]
 
     def orderly_consumer(
         self,
