@@ -108,6 +108,8 @@ class Incremental:
         self._tried = self._written = False
         #: How the last write that was tried moves the group.
         self._move: tuple[GroupOffsetsEntry, ...] = ()
+        #: The LSN at which the job joined its group; it is higher in each job.
+        self._joined = 0
 
     def __enter__(self) -> Self:
         self._tried = self._written = False
@@ -118,6 +120,7 @@ class Incremental:
             starts, self._end = looking_again(log, lambda state: _bounds(log, state, self._options))
             place = self._member.place
             announce(log, place, name, self._end.positions)
+            self._joined = log.state.lsn
             self._df = self._load(starts)
         except BaseException:
             self._leave()
@@ -170,8 +173,14 @@ class Incremental:
         activate(self._spark)
         writer = frame.write.format("kmq").mode("append").options(**client).options(**texts)
         move = move_option(self._member.place, self._move)
-        writer.option(OPTION, move).save(self._options.url)
+        writer.options(**self._version()).option(OPTION, move).save(self._options.url)
         self._written = True
+
+    def _version(self) -> dict[str, str]:
+        """Return what identifies a write that moves no group, since there was nothing to read."""
+        if self._move:
+            return {}
+        return {"txnAppId": f"kmq.incremental {self._group}", "txnVersion": str(self._joined)}
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         assert self._member is not None, "nothing is left that was not entered"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -95,18 +95,23 @@ def test_a_write_that_failed_leaves_the_group_though_the_job_goes_on(shop: Shop)
     assert shop.values("copies") == shop.values("orders")
 
 
-def test_a_write_that_is_tried_again_though_it_was_stored_is_stored_once(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def _lost_answers() -> Iterator[None]:
+    """Every write is stored, and fails for whoever called it."""
     commit = KmqBatchWriter.commit
 
     def answer_lost(writer: KmqBatchWriter, messages: list[WriterCommitMessage | None]) -> None:
         commit(writer, messages)
         raise OSError("the answer was lost")
 
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="lost"):
+        patch.setattr(KmqBatchWriter, "commit", answer_lost)
+        yield
+
+
+def test_a_write_that_is_tried_again_though_it_was_stored_is_stored_once(shop: Shop) -> None:
     with _job(shop) as new:
-        with monkeypatch.context() as patch, pytest.raises(OSError, match="lost"):
-            patch.setattr(KmqBatchWriter, "commit", answer_lost)
+        with _lost_answers():
             new.write(new.df, topic="copies")
         new.write(new.df, topic="copies")
         with pytest.raises(IllegalStateError, match="one write moves the group"):
@@ -116,6 +121,18 @@ def test_a_write_that_is_tried_again_though_it_was_stored_is_stored_once(
     with new:
         new.write(new.df, topic="copies")
     assert shop.values("copies") == shop.values("orders")
+
+
+def test_a_write_of_a_job_with_nothing_to_read_is_stored_once_in_each_job(shop: Shop) -> None:
+    other = cast("Frame", SPARK.read.format("kmq").option("subscribe", "orders").load(shop.url))
+    with _job(shop):
+        pass
+    for job in (_job(shop), _job(shop)):
+        with job as new:
+            with _lost_answers():
+                new.write(other, topic="copies")
+            new.write(other, topic="copies")
+    assert shop.values("copies") == shop.values("orders") * 2
 
 
 def test_a_write_outside_of_its_block_is_told_where_it_belongs(shop: Shop) -> None:
