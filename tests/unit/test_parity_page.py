@@ -30,5 +30,7 @@ def test_every_row_names_the_scenarios_that_showed_it_or_says_how_else_it_is_kno
 
 def test_every_difference_is_one_of_a_scenario_and_has_its_reason():
     assert DIFFERENCES
-    assert {row[0][1:].partition("/")[0] for row in DIFFERENCES} <= SCENARIOS
+    facts = [fact for row in DIFFERENCES for fact in re.findall(r"`([^`]+)`", row[0])]
+    assert {fact.partition("/")[0] for fact in facts} <= SCENARIOS
+    assert len(facts) == len(set(facts))
     assert [row[0] for row in DIFFERENCES if len(row) != 4 or not row[3]] == []
