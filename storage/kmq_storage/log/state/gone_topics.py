@@ -5,6 +5,7 @@ A reader that finds a new topic under a deleted one's name can so tell which rec
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +54,8 @@ class GoneTopics:
     """The topics that were deleted last, in the order of their deletion."""
 
     def __init__(self, topics: tuple[GoneTopic, ...] = ()) -> None:
-        self._by_id = {topic.id: topic for topic in topics}
+        self._by_id = OrderedDict((topic.id, topic) for topic in topics)
+        self._numbers = sum(topic.numbers for topic in topics)
 
     def __iter__(self) -> Iterator[GoneTopic]:
         return iter(self._by_id.values())
@@ -76,16 +78,16 @@ class GoneTopics:
 
     def add(self, topic: GoneTopic) -> None:
         """Remember a topic, and forget the oldest ones if there is no room."""
+        former = self._by_id.get(topic.id)  # a repair may have put it back
         self._by_id[topic.id] = topic
-        room = limits.GONE_OFFSETS_REMEMBERED - sum(each.numbers for each in self)
-        for oldest in list(self)[:-1]:
-            if room >= 0:
-                return
-            room += oldest.numbers
-            del self._by_id[oldest.id]
+        self._numbers += topic.numbers - (former.numbers if former else 0)
+        while self._numbers > limits.GONE_OFFSETS_REMEMBERED and len(self._by_id) > 1:
+            _, oldest = self._by_id.popitem(last=False)
+            self._numbers -= oldest.numbers
 
     def forget_group(self, group: str) -> None:
         """Forget a deleted group, so that a new one with its name has read nothing."""
         for topic in [each for each in self if group in each.groups]:
             groups = {name: topic.groups[name] for name in topic.groups if name != group}
             self._by_id[topic.id] = GoneTopic(topic.id, topic.name, topic.ends, groups)
+            self._numbers -= len(topic.groups[group])
