@@ -25,7 +25,8 @@ class StoreGroups:
         """
         state = self.log.refresh()
         warn_of_doubtful_ends(state, state.topics.values())
-        return [administration.describe_group(self.log, name) for name in sorted(state.groups)]
+        groups = sorted(state.groups.items())
+        return [administration.describe_in(state, self.log, *each) for each in groups]
 
     def describe_group(self, name: str) -> GroupInfo:
         """Describe one group: its members, committed offsets and lag.

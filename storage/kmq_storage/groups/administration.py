@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from kmq_storage.errors import IllegalStateError
@@ -48,8 +48,8 @@ def check_idle(log: CommitLog, group: str) -> None:
     """IllegalStateError while the group has a live member."""
     let_die(log, group)
     if has_live_member(log, group):
-        state = log.state
-        members = members_in(state, log, group) if group in state.groups else ()
+        known = log.state.groups.get(group)
+        members = [] if known is None else members_in(log.state, log, group, known)
         told = "; ".join(f"{each.name} of {each.client}" for each in members[:_TOLD])
         raise IllegalStateError(
             f"group {group} has a live member{told and f' ({told})'}; close it before changing the "
@@ -95,24 +95,27 @@ def _known(state: StoreState, group: str) -> Group:
 
 def committed_offsets(state: StoreState, group: str) -> dict[str, dict[int, int]]:
     """The offsets that a group committed, by topic name and partition."""
-    found = {}
-    for topic_id, offsets in state.group_offsets(group).items():
+    return {topic.name: offsets for topic, offsets in _committed(state, state.group(group))}
+
+
+def _committed(state: StoreState, group: Group) -> Iterator[tuple[Topic, dict[int, int]]]:
+    for topic_id, offsets in list(group.offsets.items()):
         topic = state.topic_by_id(topic_id)
         if topic is not None:
-            found[topic.name] = dict(sorted(offsets.items()))
-    return found
+            yield topic, dict(sorted(offsets.items()))
 
 
 def describe_group(log: CommitLog, name: str) -> GroupInfo:
     """The current facts of a group; NotFoundError when no member ever joined or committed."""
-    return describe_in(log.refresh(), log, name)
+    state = log.refresh()
+    return describe_in(state, log, name, _known(state, name))
 
 
-def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
-    """The facts of a group in a state of this log."""
-    group = _known(state, name)
-    committed = committed_offsets(state, name)
-    topics = {topic: state.topic(topic) for topic in committed}
+def describe_in(state: StoreState, log: CommitLog, name: str, group: Group) -> GroupInfo:
+    """The facts of a group in a state of this log; it may have been deleted meanwhile."""
+    found = list(_committed(state, group))
+    topics = {topic.name: topic for topic, _ in found}
+    committed = {topic.name: offsets for topic, offsets in found}
     positions = {
         name: {
             n: part.readable_from(committed[name].get(n, part.first))
@@ -131,7 +134,7 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
     return GroupInfo(
         name=name,
         generation=group.generation,
-        members=members_in(state, log, name),
+        members=members_in(state, log, name, group),
         committed=committed,
         end=each(lambda topic, n, _: topic.partition(n).end),
         lag=each(lambda topic, n, at: topic.partition(n).lag(at)),
@@ -140,9 +143,8 @@ def describe_in(state: StoreState, log: CommitLog, name: str) -> GroupInfo:
     )
 
 
-def members_in(state: StoreState, log: CommitLog, name: str) -> list[MemberInfo]:
+def members_in(state: StoreState, log: CommitLog, name: str, group: Group) -> list[MemberInfo]:
     """The live members of a group in a state of this log."""
-    group = state.groups[name]
     if has_exclusive_member(log, name) and not group.plan.members:
         joined = to_datetime(group.joined)
         return [MemberInfo(group.member, group.client, group.assignment, joined, group.generation)]

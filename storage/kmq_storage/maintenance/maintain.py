@@ -129,7 +129,8 @@ def _thin(
 
 def _of_topics(state: StoreState, only: tuple[str, int] | None) -> list[Topic]:
     """All topics, or `only` one, if it was not deleted meanwhile."""
-    return [topic for topic in state.topics.values() if only is None or topic.name == only[0]]
+    topics = list(state.topics.values())
+    return [topic for topic in topics if only is None or topic.name == only[0]]
 
 
 def _compact_one(

@@ -75,7 +75,7 @@ def commit_batches(
 
 def names_of(state: StoreState) -> Names:
     """The names of the existing topics, by their ids."""
-    return {topic.id: topic.name for topic in state.topics.values()}
+    return {topic.id: topic.name for topic in list(state.topics.values())}
 
 
 def _row(commit: Commit, topics: Names) -> Sequence[Any]:

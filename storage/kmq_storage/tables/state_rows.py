@@ -47,8 +47,8 @@ def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
 
 def group_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
     """A row per group and partition, for the topics whose offsets the group committed."""
-    for name in sorted(state.groups):
-        yield from _lag_rows(describe_in(state, log, name))
+    for name, group in sorted(state.groups.items()):
+        yield from _lag_rows(describe_in(state, log, name, group))
 
 
 def _lag_rows(group: GroupInfo) -> Iterator[Row]:
@@ -65,8 +65,8 @@ def _lag_rows(group: GroupInfo) -> Iterator[Row]:
 
 def member_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
     """A row per live member of a group."""
-    for name in sorted(state.groups):
-        for member in members_in(state, log, name):
+    for name, group in sorted(state.groups.items()):
+        for member in members_in(state, log, name, group):
             assignment = sorted(member.assignment.items())
             joined = to_microseconds(member.joined)
             yield (name, member.name, member.client, joined, assignment, member.epoch)

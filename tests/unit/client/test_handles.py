@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark import aio, openmessaging
 from kmq_spark.v2 import KmqBroker
+from tests.support.in_between import in_between
 
 
 def _listen(*_called: object) -> kmq.OrderlyStatus:
@@ -129,16 +128,6 @@ def test_a_member_of_a_group_has_a_name_or_none_but_no_empty_one(filled: kmq.Sto
 
 def test_handles_are_found_and_closed_while_another_thread_opens_some(filled: kmq.Store):
     kept = [filled.queue("q") for _ in range(3)]
-
-    def open_one(frame: FrameType, _event: str, _arg: object) -> Any:
-        if frame.f_code.co_name in ("__iter__", "valuerefs"):  # another thread may come in between
-            kept.append(filled.queue("q"))
-        return open_one
-
     for call in (filled.queues, filled.close):
-        before = sys.gettrace()
-        sys.settrace(open_one)
-        try:
+        with in_between(lambda: kept.append(filled.queue("q")), "__iter__", "valuerefs"):
             call()
-        finally:
-            sys.settrace(before)

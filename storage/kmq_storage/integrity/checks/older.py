@@ -54,7 +54,7 @@ def nobody_needs(log: CommitLog, damage: Sequence[Damage]) -> bool:
 def _with_records(files: Files, state: StoreState) -> References:
     """The files in which a state has records, which other checks cover."""
     known = References(files)
-    for topic in state.topics.values():
+    for topic in list(state.topics.values()):
         for number, part in enumerate(topic.parts):
             rows = topic.index(number).rows(part.start, part.end)
             known.add_ids(row.file for row in rows if row.kind != LOG)

@@ -26,7 +26,8 @@ from kmq_storage.objects.files import Files
 
 def made_again(state: StoreState) -> list[Topic]:
     """The topics that have a made-up name."""
-    return [topic for topic in state.topics.values() if topic.name == recovered_name(topic.id)]
+    topics = list(state.topics.values())
+    return [topic for topic in topics if topic.name == recovered_name(topic.id)]
 
 
 def named_again(log: CommitLog) -> Iterator[str]:

@@ -17,7 +17,7 @@ def warn_of_doubtful_ends(state: StoreState, topics: Iterable[Topic], *, depth: 
     """
     names = [
         f"{topic.name}-{number}"
-        for topic in topics
+        for topic in list(topics)
         for number, part in enumerate(topic.parts)
         if state.broken or part.doubt
     ]

@@ -58,7 +58,7 @@ class GoneTopics:
         self._numbers = sum(topic.numbers for topic in topics)
 
     def __iter__(self) -> Iterator[GoneTopic]:
-        return iter(self._by_id.values())
+        return iter(list(self._by_id.values()))
 
     def find(self, topic_id: bytes) -> GoneTopic | None:
         """The deleted topic with this id, while it is remembered."""

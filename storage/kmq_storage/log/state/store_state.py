@@ -51,7 +51,11 @@ from kmq_storage.names import queue_of_log
 
 
 class StoreState:
-    """The sum of all commits up to `lsn`; with a manifest, it also knows where records are."""
+    """The sum of all commits up to `lsn`; with a manifest, it also knows where records are.
+
+    While one thread reads it, another one may apply later commits. So what loops over a dictionary
+    of it loops over a list of its values, which is made in one step.
+    """
 
     def __init__(self, manifest: Manifest | None = None) -> None:
         self.lsn = 0
