@@ -40,15 +40,15 @@ def is_of_the_disk(error: BaseException) -> TypeGuard[OSError]:
 
 
 def unavailable(error: OSError, url: str) -> UnavailableError:
-    """The error for a failed read or write: nothing of the commit is stored.
+    """The error for a failed read or write; what was to be written is not stored.
 
     The traceback's frames are cleared, so that an error kept by a future keeps no file open.
     """
     clear_frames(error.__traceback__)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(
-            f"the disk of store {url} is full; nothing of this commit is stored, free space and "
-            "send again",
+            f"the disk of store {url} is full; what does not fit is not stored, free space and "
+            "try again",
             url=url,
             errno=error.errno,
         )

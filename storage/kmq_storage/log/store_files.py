@@ -15,6 +15,7 @@ from kmq_storage.errors import (
     UnavailableError,
 )
 from kmq_storage.format.identity import Identity, decode_identity, encode_identity
+from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.objects.files import Files, FoundFile
 
 #: In a bucket without conditional uploads, two processes that create a store at once agree on one
@@ -61,9 +62,7 @@ def open_identity(
         ) from error
     except OSError as error:
         check_possible(files, error)
-        raise UnavailableError(
-            f"store {files.url} can't be opened: {error}", url=files.url
-        ) from error
+        raise unavailable(error, files.url) from error
 
 
 def is_missing(files: Files) -> bool:

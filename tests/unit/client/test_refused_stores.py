@@ -141,6 +141,19 @@ def test_a_store_that_may_not_be_opened_says_what_is_enough_to_read_it(
         kmq.open(stored, read_only=read_only)
 
 
+def test_a_store_that_is_made_on_a_full_disk_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_args: object, **_options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalDisk, "publish", full)
+        with pytest.raises(kmq.UnavailableError, match=r"is full; .* free space and try again"):
+            kmq.open(tmp_path / "store")
+    kmq.open(tmp_path / "store").close()
+
+
 def test_a_link_that_leads_nowhere_is_no_store_and_none_is_made_there(tmp_path: Path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     with pytest.raises(kmq.InvalidRequestError, match="leads nowhere"):
