@@ -283,7 +283,8 @@ class _Binding:
         if rows > room:
             raise QueueFullError(
                 f"topic {topic.name} is full: it holds {held} of {capacity} records and "
-                f"{rows} more don't fit; trim it, send fewer, or alter its capacity",
+                f"has room for {max(room, 0)} of {rows} more; trim it, send fewer, or alter its "
+                "capacity",
                 topic=topic.name,
                 capacity=capacity,
                 room=max(room, 0),

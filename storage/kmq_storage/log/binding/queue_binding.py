@@ -125,7 +125,8 @@ def check_queue_capacity(state: StoreState, queue_id: bytes, rows: int, added: i
     if rows > room:
         raise QueueFullError(
             f"queue {queue.name} is full: {held} of {queue.settings.capacity} records are not "
-            f"finished and {rows} more don't fit; send again when some are, or fewer at a time",
+            f"finished, and it has room for {max(room, 0)} of {rows} more; send again when "
+            "some are, or fewer at a time",
             queue=queue.name,
             capacity=queue.settings.capacity,
             room=max(room, 0),
