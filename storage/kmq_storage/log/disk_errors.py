@@ -47,8 +47,8 @@ def unavailable(error: OSError, url: str) -> UnavailableError:
     clear_frames(error.__traceback__)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UnavailableError(
-            f"the disk of store {url} is full; what does not fit is not stored, free space and "
-            "try again",
+            f"the disk of store {url} is full; what was being written is not stored, free space "
+            "and try again",
             url=url,
             errno=error.errno,
         )

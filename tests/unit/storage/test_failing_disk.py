@@ -318,7 +318,7 @@ def test_a_full_disk_refuses_the_commit_and_goes_on_when_there_is_space(
     big = b"x" * (FILE_BYTES - 1_000)  # needs a file of its own
     disk.failing[call] = errno.ENOSPC
     for _ in range(3):
-        with pytest.raises(UnavailableError, match="is full; what does not fit is not stored"):
+        with pytest.raises(UnavailableError, match="is full; what was being written is not stored"):
             send(log, big)
     assert values_of(log) == [b"first"]
     disk.failing.clear()
