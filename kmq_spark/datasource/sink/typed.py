@@ -12,6 +12,7 @@ from pyarrow import types
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType
 
+from kmq_spark.client.encoding.rows import cast_column
 from kmq_spark.client.records.beneath import beneath
 from kmq_spark.client.records.fitting import is_rounded
 from kmq_spark.client.typed.arrow import ADDED, check_typed_columns, is_list
@@ -40,6 +41,8 @@ def check_typed_sink(schema: StructType, topic: str, columns: TypedColumns) -> N
     for field, at in _standing_in(arrow, columns):
         arrow = arrow.set(at, field)
     check_typed_columns(arrow, topic, columns)
+    for name in filter(arrow.names.__contains__, ADDED):
+        cast_column(name, pa.nulls(0, arrow.field(name).type))  # refuses a type, however few rows
 
 
 def _standing_in(schema: pa.Schema, columns: TypedColumns) -> Iterator[tuple[pa.Field, int]]:

@@ -220,11 +220,17 @@ def test_nanoseconds_that_spark_would_cut_off_fail_the_task(
         _read(source, source.schema())
 
 
+ID = StructField("id", IntegerType())
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ([StructField("topic", StringType())], "'id' for topic typed is missing"),
         ([StructField("id", StringType())], "'id' for topic typed of type string is not int32"),
+        ([ID, StructField("_key", LongType())], "'_key' of type int64 is not binary"),
+        ([ID, StructField("_timestamp", StringType())], "'_timestamp' of type string must be inst"),
+        ([ID, StructField("_headers", StringType())], "'_headers' of type string is not list"),
     ],
 )
 def test_a_frame_that_does_not_fit_is_refused_before_any_task(
