@@ -11,8 +11,10 @@ from functools import partial
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.arrays import Numbers
 from kmq_storage.format.queue_entries import RECALL, Run
 from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.state.queues.partition_rows import Rows
 from kmq_storage.queues.handing import answer
 
 
@@ -141,3 +143,25 @@ def test_a_topic_that_is_read_from_behind_what_is_held_leaves_it_to_its_holders(
     held.ack()
     later.ack()
     assert third.stats().acked == 2
+
+
+def test_the_first_record_behind_many_that_are_held_is_found_in_few_looks(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"])
+    with store.producer() as producer:
+        producer.send_batch("t", [b"held"] * 1_000 + [b"free"]).result()
+    store.queue("q").receive(1_000)
+    store.unbind_queue("q", ["t"])
+    store.bind_queue("q", ["t"])
+    looks: list[int] = []
+    offsets = Rows.offsets
+
+    def counted(rows: Rows, first: int, end: int) -> Numbers:
+        looks.append(first)
+        return offsets(rows, first, end)
+
+    monkeypatch.setattr(Rows, "offsets", counted)
+    assert [each.value for each in store.queue("q").receive()] == [b"free"]
+    assert len(looks) < 50

@@ -138,9 +138,10 @@ class Source:
 
     def _unseen_offsets(self, begin: int, end: int, most: int) -> Numbers:
         """The first `most` offsets in [begin, end) without a row."""
-        found, count = [_NONE], 0
+        found, count, step = [_NONE], 0, most
         while begin < end and count < most:
-            behind = min(end, begin + 2 * most)
+            step *= 2  # so that many rows ahead, of a source that was bound again, take few steps
+            behind = min(end, begin + step)
             here = np.arange(begin, behind)
             here = np.setdiff1d(here, self.rows.offsets(begin, behind), assume_unique=True)
             found.append(here[: most - count])
