@@ -110,18 +110,16 @@ class PullConsumer(StoreUser):
             _check_plain_topic(queue, topic)
         wanted = [self._log_of("Topic", name) for name in names]
         own = self._log_of("Queue", queue)
-        log, bound = self._store.log, self._store.log.state.queue(queue).bindings
+        bound = self._store.log.state.queue(queue).bindings
         if missing := [topic.name for topic in wanted if topic.id not in bound]:
             self._store.bind_queue(queue, missing)
-        bound = log.refresh().queue(queue).bindings
-        read = [topic for topic in log.state.user_topics() if topic.id in bound]
-        for topic in read:
+        state = self._store.log.refresh()
+        for topic in map(state.topic_by_id, state.queue(queue).bindings):
             _check_plain_topic(queue, topic)
-        self._queue = queue
-        self._follow(queue, [*read, own])
-        self._bound = frozenset(bound)
+        self._queue, self._names = queue, self._names or [own.name]
+        self._heed_bindings(anew=True)
 
-    def _heed_bindings(self) -> bool:
+    def _heed_bindings(self, *, anew: bool = False) -> bool:
         """Read also what the queue was bound to meanwhile, and nothing more of what was unbound.
 
         Whether that changed anything: what was read and not taken is then read again. A topic that
@@ -129,13 +127,13 @@ class PullConsumer(StoreUser):
         """
         state = self._store.log.state
         queue = state.queues.find(self._queue or "")
-        if queue is None or queue.bindings.keys() == self._bound:
+        if queue is None or (queue.bindings.keys() == self._bound and not anew):
             return False
         bound = frozenset(queue.bindings)
         unbound = _names_of(state, self._bound - bound)
         names = [name for name in self._names if name not in unbound]
         wanted = dict.fromkeys([*names, *sorted(_names_of(state, bound - self._bound))])
-        if is_changed := list(wanted) != self._names:
+        if is_changed := anew or list(wanted) != self._names:
             found = filter(None, map(state.find_topic, wanted))
             self._follow(queue.name, [topic for topic in found if self._is_plain(topic)])
         self._bound = bound

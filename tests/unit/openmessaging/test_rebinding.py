@@ -82,3 +82,18 @@ def test_a_consumer_that_waits_gets_nothing_that_was_sent_after_its_topic_was_un
         assert found.get_body() == b"2"
         store.bind_queue("q", ["t"])
         assert bodies(consumer) == [b"1"]
+
+
+def test_a_second_attach_goes_on_with_a_topic_that_was_deleted_and_made_again(
+    settings: oms.KeyValue,
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as sender:
+        consumer = attached(settings, topics=["t"])
+        store.delete_topic("t")
+        store.create_topic("t")
+        sender.send("t", b"1").result()
+        assert bodies(consumer) == [b"1"]
+        consumer.attach_queue("q", ["u"])
+        for topic in ("t", "u"):
+            sender.send(topic, b"2").result()
+        assert bodies(consumer) == [b"2", b"2"]
