@@ -87,7 +87,9 @@ def why_one_is_unstorable(
             topic=topic.name,
             field="key",
         )
-    named = f"not {partition}" if said is None else f"the partitioner said {said}"
+    named = f"the partitioner said {said}"
+    if said is None:  # rows that were read from a wider topic have its partitions in a column
+        named = f"not {partition}: leave the partition out, or drop its column, or add partitions"
     return InvalidRequestError(
         f"topic {topic.name} has partitions 0 to {topic.partitions - 1}, {named}",
         topic=topic.name,

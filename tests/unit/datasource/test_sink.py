@@ -286,7 +286,7 @@ REFUSED_ROWS = {
     "unknown partition": (
         _rows([b"a"], partition=pa.array([3], pa.int32())),
         InvalidRequestError,
-        "orders has partitions 0 to 2, not 3",
+        "orders has partitions 0 to 2, not 3: leave the partition out, or drop its column",
     ),
     "negative partition": (
         _rows([b"a"], partition=pa.array([-1], pa.int32())),
