@@ -13,9 +13,17 @@ from typing import Any
 from kmq_spark.cli.command import Command, UsageError, place
 from kmq_spark.cli.output import Output
 from kmq_spark.cli.table import COMMANDS, FAMILIES
-from kmq_storage.errors import KmqError
+from kmq_storage.errors import KmqError, NotFoundError
 
 _INTERRUPTED = 130
+
+#: What to do when a command line names what isn't there: often it is spelt otherwise, or not yet.
+_WAYS_OUT = {
+    "Store": "Is it the right place? `kmq topic create` makes a store there.",
+    "Topic": "`kmq topic list` shows which there are, `kmq topic create` makes one.",
+    "Queue": "`kmq queue list` shows which there are, `kmq queue create` makes one.",
+    "Group": "`kmq group list` shows which there are.",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,9 +58,16 @@ def _run(arguments: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (KmqError, OSError) as error:
-        return _fail(f"kmq {command.name}: {error}", code=1)
+        return _fail(f"kmq {command.name}: {_with_way_out(error)}", code=1)
     except KeyboardInterrupt:
         return _INTERRUPTED
+
+
+def _with_way_out(error: KmqError | OSError) -> str:
+    told = str(error)
+    if not (isinstance(error, NotFoundError) and told.endswith("] doesn't exist.")):
+        return told  # it has the way out, where there is one
+    return f"{told} {_WAYS_OUT.get(told.partition('[')[0], '')}"
 
 
 def _fail(message: str, *, code: int) -> int:

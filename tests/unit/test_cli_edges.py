@@ -227,3 +227,30 @@ def test_a_thing_has_one_member_for_its_name_in_each_json(
             assert main([*each.split(), "--json", "--store", str(tmp_path / "store")]) == 0
             found = json.loads(capsys.readouterr().out)
             assert (found[0] if isinstance(found, list) else found)["name"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("words", "way_out"),
+    [
+        (["topic", "list", "--store", "mistyped"], "`kmq topic create` makes a store there"),
+        (["produce", "nope", "x"], "`kmq topic list` shows which there are"),
+        (["consume", "nope"], "`kmq topic list` shows which there are"),
+        (["queue", "redrive", "nope"], "`kmq queue list` shows which there are"),
+        (["group", "describe", "nope"], "`kmq group list` shows which there are"),
+    ],
+)
+def test_who_names_what_is_not_there_is_told_what_there_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    way_out: str,
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KMQ_STORE", "store")
+    kmq.open("store").close()
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert "] doesn't exist. " in told
+    assert way_out in told
+    assert told.count("\n") == 1
