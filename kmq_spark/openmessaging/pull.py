@@ -132,7 +132,7 @@ class PullConsumer(StoreUser):
         bound = frozenset(queue.bindings)
         unbound = _names_of(state, self._bound - bound)
         names = [name for name in self._names if name not in unbound]
-        wanted = dict.fromkeys([*names, *sorted(_names_of(state, bound - self._bound))])
+        wanted = dict.fromkeys([*sorted(_names_of(state, bound - self._bound)), *names])
         if is_changed := anew or list(wanted) != self._names:
             found = filter(None, map(state.find_topic, wanted))
             self._follow(queue.name, [topic for topic in found if self._is_plain(topic)])
