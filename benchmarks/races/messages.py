@@ -133,7 +133,8 @@ def _line(name: str, count: int, send: float, pull: float, score: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the race and print its table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.races.messages")
-    parser.add_argument("--messages", type=int, default=400_000, help="4000000, 40000000: long")
+    rounds = "in whole thousands; 4000000, 40000000: long"
+    parser.add_argument("--messages", type=int, default=400_000, help=rounds)
     parser.add_argument(
         "--by", nargs="+", choices=list(phases.PHASES), default=["batches", "calls"]
     )

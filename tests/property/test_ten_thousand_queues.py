@@ -20,7 +20,8 @@ def test_ten_thousand_queues_are_as_in_the_model_whoever_dies_where():
     assert {*+walk.died} == {*MAINTENANCE, "delete", "trim"}, "all of them are interrupted"
 
 
-@settings(max_examples=3, phases=(Phase.reuse, Phase.generate))  # shrinking takes minutes
+#: A walk takes as long as some thirty other examples, and shrinking one takes minutes.
+@settings(max_examples=settings().max_examples // 33, phases=(Phase.reuse, Phase.generate))
 @given(
     st.integers(0, 2**32),
     st.lists(st.sampled_from([*MAINTENANCE, "put", "delete", "trim"]), min_size=6, max_size=9),

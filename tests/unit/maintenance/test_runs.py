@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -175,30 +176,35 @@ def test_compressed_runs_are_read(tmp_path: Path):
         assert _contents(store) == before
 
 
-def test_runs_merge_until_a_get_of_ten_looks_into_two(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(limits, "SEGMENT_BYTES", 4_000)
-    with open_engine(file_bytes=2**20) as store:
-        queues = store.keyed_queues(TOPIC)
-        for turn in range(24):
-            _fill(queues, turn, names=10, messages=100)
+def test_a_get_of_ten_looks_into_five_runs_at_most_and_into_one_of_what_was_compacted(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    disk, queues = DyingDisk(f"memory://{uuid.uuid4().hex}"), [f"q{n}" for n in range(100)]
+    with open_engine(disk, file_bytes=2**20) as store:
+        for turn in range(40):
+            store.keyed_queues(TOPIC).put_batch(queues, [b"x" * 100] * len(queues))
             store.seal()
             store.maintain(grace=0)
-        topic = store.log.refresh().topic(TOPIC)
-        runs = list(topic.index(0).rows(0, topic.partition(0).end))
-        assert all(row.in_run for row in runs)
-        assert len(runs) <= 7
-        read: Counter[str] = Counter()
-        stored = reader.ChunkReader.stored
+            if turn >= 9:
+                assert 1 <= _places(disk, monkeypatch, "q2", turn - 9) <= 5
+        assert max(_places(disk, monkeypatch, "q2", first) for first in range(31)) > 2
+        store.compact(TOPIC)
+        assert {_places(disk, monkeypatch, "q2", first) for first in range(31)} == {1}
 
-        def counted(self: reader.ChunkReader, chunk: object, layout: object) -> pa.RecordBatch:
-            read[chunk.location.file] += 1  # type: ignore[attr-defined]
-            return stored(self, chunk, layout)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(reader.ChunkReader, "stored", counted)
-        for first in range(0, queues.size("q3") - 10, 7):
-            read.clear()
-            assert len(queues.get("q3", first, 10)) == 10
-            assert len(read) <= 2
+def _places(disk: DyingDisk, monkeypatch: pytest.MonkeyPatch, queue: str, first: int) -> int:
+    """How many files a fresh handle reads for ten messages."""
+    read = set[str]()
+    stored = reader.ChunkReader.stored
+
+    def noted(self: reader.ChunkReader, chunk: Any, layout: Any) -> pa.RecordBatch:
+        read.add(chunk.location.file)
+        return stored(self, chunk, layout)
+
+    with monkeypatch.context() as patched, open_engine(disk) as store:
+        patched.setattr(reader.ChunkReader, "stored", noted)
+        assert len(store.keyed_queues(TOPIC).get(queue, first, 10)) == 10
+    return len(read)
 
 
 def test_runs_that_grow_no_more_become_one_though_they_did_not_grow_much(
