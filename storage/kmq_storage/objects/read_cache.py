@@ -19,6 +19,7 @@ import pyarrow as pa
 from kmq_storage.format.frame import part_of
 from kmq_storage.objects.bucket import Bucket, Fetched
 from kmq_storage.objects.cache_folder import CacheFolder, Part
+from kmq_storage.objects.fork import reopen_in_child
 
 #: This many first bytes of an object are fetched at once, so that small objects need one request.
 HEAD_BYTES = 1024 * 1024
@@ -63,6 +64,11 @@ class ReadCache:
         self._asked = 0
         self._pool: ThreadPoolExecutor | None = None
         self._lock = threading.Lock()
+        reopen_in_child(self._after_fork)
+
+    def _after_fork(self) -> None:
+        """Wait for no thread of the parent: one may hold the lock, or fetch a part."""
+        self._lock, self._pool, self._coming = threading.Lock(), None, {}
 
     def contents(self, name: str, first: tuple[int, int]) -> pa.Buffer | RemoteContents:
         """An object to slice from; its bytes `first` (start, length) are fetched at once."""

@@ -6,6 +6,7 @@ the commits of other writers are read.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
@@ -29,6 +30,7 @@ from kmq_storage.log.state.lost_ranges import Behind, Unnamed
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import Commit
 from kmq_storage.objects.bucket_files import BucketFiles
+from kmq_storage.objects.credentials import check_process
 
 #: How many commits are fetched at once when commits are read in sequence.
 _AHEAD = 16
@@ -70,6 +72,7 @@ class BucketLog:
         )
         self._combining = Combining(self._next.append, bytes_max=self.inline_bytes_max)
         self._polling = threading.Lock()
+        self._process = os.getpid()
         self._closed = False
 
     @property
@@ -258,9 +261,13 @@ class BucketLog:
         self._follower.sleepers.wake()
 
     def check_open(self) -> None:
-        """ClosedError once the handle is closed."""
+        """ClosedError once the handle is closed; IllegalStateError in a forked child.
+
+        There, a lock may be held for ever: by a thread that only the parent has.
+        """
         if self._closed:
             raise ClosedError("the store is closed")
+        check_process(self.files.url, self._process)
 
     def close(self) -> None:
         """See `CommitLog.close`; connections are released."""
