@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial, wraps
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias
 
@@ -14,7 +15,7 @@ from kmq_spark.aio.handles import Handle, T, to_its_end
 from kmq_spark.aio.receiving import Consumer, Delivery
 from kmq_spark.client.handles.send_future import expedite
 from kmq_spark.client.sending import producer, transaction
-from kmq_spark.errors import IllegalStateError
+from kmq_spark.errors import ClosedError, IllegalStateError
 from kmq_storage.groups.administration import Offsets
 
 P = ParamSpec("P")
@@ -40,8 +41,8 @@ class Producer(Handle[producer.Producer], twin=producer.Producer):
 
     def __init__(self, handle: producer.Producer) -> None:
         super().__init__(handle)
-        #: How many sends were asked for.
-        self._asked = 0
+        #: How many sends were asked for, and the future of the one that was made last.
+        self._asked, self._newest = 0, Future[Any]()
         #: Whether the handle's thread may commit, too: an upload would delay the next send.
         self._helps = not handle._log.is_remote
 
@@ -63,13 +64,21 @@ class Producer(Handle[producer.Producer], twin=producer.Producer):
         number = self._asked
 
         def sent() -> Future[T]:
-            future = send(*arguments, **options)
+            self._newest = future = send(*arguments, **options)
             if number == self._asked:  # no other send is on its way: lingering would gather nothing
                 expedite(future, helping=self._helps)
             return future
 
-        future = await self._run(sent)
+        try:
+            future = await self._run(sent)
+        except asyncio.CancelledError:  # others may linger, as this one was to ask for the commit
+            with suppress(ClosedError):
+                self._submit(self._ask_for_commit)
+            raise
         return future.result() if future.done() else await asyncio.wrap_future(future)
+
+    def _ask_for_commit(self) -> None:
+        expedite(self._newest)
 
     def transaction(self) -> Transaction:
         """Return a transaction for `async with`; leaving the block commits, an exception aborts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -33,3 +34,23 @@ def test_an_awaited_send_does_not_linger(
 
     asyncio.run(asyncio.wait_for(work(), 60))
     assert store.offsets("t")[0][1] in (1, 50)
+
+
+def test_a_send_that_is_cancelled_leaves_no_other_lingering(store: kmq.Store, store_url: str):
+    store.create_topic("t")
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.producer(linger=_HOURS) as producer:
+            go_on = threading.Event()
+            busy = asyncio.ensure_future(producer._run(go_on.wait))
+            await asyncio.sleep(0)
+            sends = [asyncio.ensure_future(producer.send("t", b"%d" % n)) for n in range(4)]
+            await asyncio.sleep(0)
+            sends[3].cancel()
+            sends[2].cancel()
+            await asyncio.sleep(0)
+            go_on.set()
+            await asyncio.gather(busy, *sends[:2])
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+    assert store.offsets("t")[0][1] == 2
