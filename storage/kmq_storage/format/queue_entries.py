@@ -45,6 +45,8 @@ class Run(NamedTuple):
 
 
 _RUN = struct.Struct("<16sIIQQ")
+#: The most records of a run, as an entry has it.
+RUN_ROWS_MAX = 2**32 - 1
 
 
 def _runs_payload(runs: Sequence[Run]) -> bytes:

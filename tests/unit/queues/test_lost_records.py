@@ -73,6 +73,27 @@ def test_what_was_cut_out_is_told_once_and_all_else_is_handed_out(
     [{}, {"order": "key"}, {"order": "strict"}, {"filter": "n >= 0"}],
     ids=["plain", "key", "strict", "filter"],
 )
+def test_a_gap_of_more_offsets_than_memory_has_room_for_is_passed_as_any_other(
+    store: kmq.Store, settings: dict[str, Any], most: int
+):
+    queue = _queue(store, **settings)
+    end = 10**13  # as many as some thousand lost commits may have given out
+    topic_id, lsn = store.describe_topic("t").topic_id.bytes, store.log.refresh().lsn
+    store.log.commit([Unit((GapEntry(topic_id, 0, ROWS, end, 0, 0, lsn, "damaged"),))])
+    with store.producer() as producer:
+        producer.send("t", b"new", key=b"key 0", properties={"n": ROWS})
+    offsets, errors = _received(queue, most)
+    assert sorted(offsets) == [*range(ROWS), end]
+    assert len(errors) == 1
+    assert queue.stats().ready == queue.stats().locked == 0
+
+
+@pytest.mark.parametrize("most", [1, 100])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"order": "key"}, {"order": "strict"}, {"filter": "n >= 0"}],
+    ids=["plain", "key", "strict", "filter"],
+)
 def test_what_is_cut_out_while_it_is_held_is_told_once_to_who_gets_it_next(
     store: kmq.Store, clock: Clock, settings: dict[str, Any], most: int
 ):

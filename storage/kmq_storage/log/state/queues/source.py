@@ -14,7 +14,7 @@ import numpy as np
 from kmq_storage.arrays import Array, Numbers
 from kmq_storage.format.delivery_numbers import times_of
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import LookEntry, Run
+from kmq_storage.format.queue_entries import RUN_ROWS_MAX, LookEntry, Run
 from kmq_storage.log.state.queues.busy import Busy
 from kmq_storage.log.state.queues.partition_rows import Rows
 from kmq_storage.log.state.queues.rows import (
@@ -192,7 +192,9 @@ class Source:
         taken = rows["offset"][rows["offset"] >= first].tolist()
         between = zip([first, *(offset + 1 for offset in taken)], [*taken, end], strict=True)
         unseen = (
-            Run(*key, low, high - low, self._unnumbered) for low, high in between if low < high
+            Run(*key, start, min(high - start, RUN_ROWS_MAX), self._unnumbered)
+            for low, high in between
+            for start in range(low, high, RUN_ROWS_MAX)
         )
         # Separate runs: `are_free` takes a run with rows or one without, but no mixture.
         return [*runs_of(key, free["offset"], free["count"]), *unseen]
@@ -344,6 +346,9 @@ class Source:
 
     def recall(self, run: Run) -> int:
         """Finish records that were not delivered; returns how many were unfinished."""
+        if run.first == self.next and not self._looked and not any(self.spans(run)):
+            self._go_on(run.end)  # no row for each: a gap of a repair may have billions of offsets
+            return run.rows
         self.see(run)
         self._go_on(self.next)
         return self.finish(run)
