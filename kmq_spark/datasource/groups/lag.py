@@ -28,8 +28,9 @@ def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> La
     """Return how many records a streaming query has not finished: `{topic: {partition: n}}`.
 
     It counts up to the present end of the log where this process can open the store, else up to the
-    end that the query's last progress knew. {} before the first batch. When several sources read a
-    topic, the one that is furthest behind counts. `storage_options` as for `kmq.open`.
+    end that the query's last progress knew. {} before the first batch of a run, and until the
+    second one if the first was a replay. When several sources read a topic, the one that is
+    furthest behind counts. `storage_options` as for `kmq.open`.
     """
     progress = getattr(query, "lastProgress", query)
     if progress is query:
