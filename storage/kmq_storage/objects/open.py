@@ -43,8 +43,10 @@ def open_files(
     if scheme not in ("", "file", "memory"):
         return _bucket(text, scheme, options, read_only=read_only)
     if options:
-        shown = without_userinfo(text)
-        raise InvalidRequestError(f"storage_options are for stores in buckets, not for {shown}")
+        shown, given = without_userinfo(text), ", ".join(sorted(options))
+        raise InvalidRequestError(
+            f"storage_options ({given}) are for stores in buckets, not for {shown}"
+        )
     if not scheme:
         return _local(Path(text), read_only=read_only)
     return _own(text, read_only=read_only)

@@ -105,6 +105,12 @@ def test_an_option_of_another_scheme_is_not_what_was_meant():
     assert "did you mean 'account_name'" not in str(refused.value)
 
 
+def test_options_for_a_store_in_a_folder_are_refused_by_their_names():
+    with pytest.raises(kmq.InvalidRequestError, match=r"\(region, secret_access_key\)") as refused:
+        kmq.open("shop", storage_options={"secret_access_key": SECRET, "region": "eu"})
+    assert SECRET not in str(refused.value)
+
+
 def test_a_wrong_endpoint_of_the_environment_is_refused_too(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
     options = {name: value for name, value in GOOD.items() if name != "endpoint"}
