@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from operator import attrgetter
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 from kmq_spark.client.handles.arguments import checked_timeout
 from kmq_spark.client.handles.at_end import before_threads_end
@@ -265,6 +265,9 @@ def _given_back(give_back: Callable[[T], object], done: Future[T]) -> None:
         give_back(done.result())
 
 
+_NOT_OPEN = "this handle is not open yet; await it, or enter it with `async with`"
+
+
 class Opening(Generic[H]):
     """A handle that is being opened: await it, or enter it with `async with`."""
 
@@ -276,11 +279,10 @@ class Opening(Generic[H]):
         return self._open().__await__()
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"{name}: this handle is not open yet; await it, or enter it with `async with`",
-            name=name,
-            obj=self,
-        )
+        raise AttributeError(f"{name}: {_NOT_OPEN}", name=name, obj=self)
+
+    def __aiter__(self) -> NoReturn:
+        raise TypeError(_NOT_OPEN)
 
     async def __aenter__(self) -> H:
         self._opened = await self._open()

@@ -57,6 +57,9 @@ def test_who_forgets_to_await_a_handle_is_told(store_url: str):
         async with aio.open(store_url) as store:
             with pytest.raises(AttributeError, match="receive: this handle is not open yet; await"):
                 await store.queue("q").receive()  # type: ignore[attr-defined]
+            with pytest.raises(TypeError, match="this handle is not open yet; await"):
+                async for _ in store.consumer(topics=["t"]):
+                    raise AssertionError
 
     _run(work())
 
