@@ -52,16 +52,6 @@ def test_the_whole_path_reads_as_the_plain_one(store_url: str):
     _run(work())
 
 
-def test_who_forgets_to_await_a_handle_is_told(store_url: str):
-    async def work() -> None:
-        async with aio.open(store_url) as store:
-            with pytest.raises(AttributeError, match="receive: this handle is not open yet; await"):
-                await store.queue("q").receive()  # type: ignore[attr-defined]
-            pytest.raises(TypeError, aiter, store.consumer("g")).match("not open yet; await it")
-
-    _run(work())
-
-
 def test_sends_at_once_keep_the_order_of_the_calls(store: kmq.Store, store_url: str):
     store.create_topic("t")
 

@@ -1,6 +1,7 @@
-"""What `help` and completion tell of the asyncio twins.
+"""What `help`, completion and errors tell of the asyncio twins.
 
-Finds: calls that hide their arguments behind `*arguments`.
+Finds: calls that hide their arguments behind `*arguments`, and handles that don't say that they wait
+to be opened.
 """
 
 from __future__ import annotations
@@ -53,3 +54,14 @@ def test_help_of_a_call_that_is_the_same_on_both_sides_is_the_same(store_url: st
             assert store.create_topic.__doc__ == kmq.Store.create_topic.__doc__
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+def test_who_forgets_to_await_a_handle_is_told(store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as store:
+            with pytest.raises(AttributeError, match="receive: this handle is not open yet; await"):
+                await store.queue("q").receive()  # type: ignore[attr-defined]
+            with pytest.raises(TypeError, match="this handle is not open yet; await"):
+                aiter(store.consumer(topics=["t"]))
+
+    asyncio.run(work())
