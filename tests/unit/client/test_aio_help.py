@@ -1,7 +1,7 @@
 """What `help`, completion and errors tell of the asyncio twins.
 
-Finds: calls that hide their arguments behind `*arguments`, and handles that don't say that they wait
-to be opened.
+Finds: calls that hide their arguments behind `*arguments`, and handles that do not say that they
+wait to be opened.
 """
 
 from __future__ import annotations
