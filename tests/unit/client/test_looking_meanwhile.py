@@ -63,3 +63,22 @@ def test_groups_are_listed_while_others_delete_some(store: kmq.Store):
     assert [(each.name, each.committed) for each in found] == [
         (name, {"t": {0: 0}}) for name in ("a", "b", "c")
     ]
+
+
+def test_a_segment_that_waits_to_be_collected_is_verified_while_another_thread_deletes_its_topic(
+    store: kmq.Store,
+):
+    store.create_topic("t", cleanup="compact")
+    for value in (b"1", b"2"):
+        with store.producer() as producer:
+            producer.send("t", value, b"k")
+        store.seal()
+    assert store.compact("t").dropped == 1
+    left = ["t"]
+
+    def delete_it() -> None:
+        if left:
+            store.delete_topic(left.pop())
+
+    with in_between(delete_it, "_wrong"):
+        assert store.verify(deep=True).ok

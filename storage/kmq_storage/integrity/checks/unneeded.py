@@ -22,6 +22,7 @@ from kmq_storage.integrity.report import Note
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.files.journal import CollectedError
 from kmq_storage.log.index.manifest_rows import row_of_segment
+from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Segment
 from kmq_storage.objects.files import Files, FoundFile
 
@@ -34,25 +35,25 @@ def check_unneeded(log: CommitLog, files: Collection[str]) -> Iterator[Note]:
         file_id = paths.try_file_id(found.path)
         if found.path not in segments or file_id is None:
             continue
-        entry, reason = named.get(file_id), ""
-        if entry is not None:
-            reason = _wrong(log, entry)
+        known, reason = named.get(file_id), ""
+        if known is not None:
+            reason = _wrong(log.files, *known)
         elif begun_at(file_id) < first:
             reason = _unproven(log.files, found)
         if reason:
             yield Note(found.path, f"is damaged ({reason}) and waits to be collected, no harm done")
 
 
-def _named(log: CommitLog) -> tuple[int, dict[bytes, SegmentEntry]]:
+def _named(log: CommitLog) -> tuple[int, dict[bytes, tuple[Topic, SegmentEntry]]]:
     """The first LSN in the log, and the segments of known topics that its commits named."""
     known, first = log.state.topic_by_id, 0
-    named: dict[bytes, SegmentEntry] = {}
+    named: dict[bytes, tuple[Topic, SegmentEntry]] = {}
     with suppress(CollectedError):  # commits that are collected now named files that go too
         for commit in commits_left(log.files, log.identity):
             first = first or commit.lsn
             for entry in commit.entries:
-                if isinstance(entry, SegmentEntry) and known(entry.topic_id) is not None:
-                    named[entry.file_id] = entry
+                if isinstance(entry, SegmentEntry) and (topic := known(entry.topic_id)):
+                    named[entry.file_id] = topic, entry
     return first or log.state.lsn + 1, named
 
 
@@ -65,14 +66,12 @@ def _unproven(files: Files, found: FoundFile) -> str:
     return "it doesn't prove itself"
 
 
-def _wrong(log: CommitLog, entry: SegmentEntry) -> str:
+def _wrong(files: Files, topic: Topic, entry: SegmentEntry) -> str:
     """How a segment differs from the commit that named it; empty if it doesn't, or is gone."""
-    topic = log.state.topic_by_id(entry.topic_id)
-    assert topic is not None, "only entries of known topics are kept"
     segment = row_of_segment(entry).place((entry.topic_id, entry.partition))
     assert isinstance(segment, Segment), "a row of a segment"
     try:
-        contents = log.files.map(segment.location.file)
+        contents = files.map(segment.location.file)
     except FileNotFoundError:
         return ""
     place = (contents, segment, topic, entry.partition)
