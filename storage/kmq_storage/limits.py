@@ -105,6 +105,10 @@ GONE_OFFSETS_REMEMBERED = 10_000
 #: The name under which an application's batches are stored once (`txnAppId`), in bytes of UTF-8.
 APPLICATION_BYTES_MAX = 1_000
 
+#: The most records that one commit hands out of a queue. While they are held, each takes 50 bytes
+#: in every process that has the store open.
+RECEIVED_MAX = 1_000_000
+
 #: A waiting reader looks again at least this often (seconds), in case a wake-up is lost.
 WAIT_RECHECK = 1.0
 

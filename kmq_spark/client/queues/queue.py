@@ -93,9 +93,9 @@ class Queue(Resource):
     def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
         """Receive records that no other receiver gets until they are answered, or their lock ends.
 
-        At most `max_records`, as soon as there are some. The list is empty after `timeout` seconds
-        without any (None waits for ever). DataLossError, once, where a repair cut records out; call
-        again to go on.
+        At most `max_records`, or a million, as soon as there are some. The list is empty after
+        `timeout` seconds without any (None waits for ever). DataLossError, once, where a repair cut
+        records out; call again to go on.
         """
         return self._receive(max_records, timeout)
 

@@ -27,8 +27,6 @@ from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.store_state import StoreState
 
-#: The most records that an entry can ask for.
-_MOST = 2**32 - 1
 #: How often to try to give back what is left, when some of it is lost meanwhile.
 _ATTEMPTS = 3
 
@@ -69,7 +67,7 @@ def try_acquire(
         forget_expired(log, queue, client)
         return None
     until = now + round(queue.settings.lock_timeout * 1e6)
-    facts = (queue.id, now, until, min(most, _MOST), client)
+    facts = (queue.id, now, until, min(most, limits.RECEIVED_MAX), client)
     entry = AcquireEntry(*facts) if slip is None else SealedSlipAcquireEntry(*facts, (), *slip)
     try:
         commit = log.commit([Unit((*before, entry))], durable=False)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage import limits
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding.binding import Unit
 from tests.support.clock import Clock
@@ -67,15 +68,16 @@ def test_what_was_cut_out_is_told_once_and_all_else_is_handed_out(
     assert queue.stats().ready == queue.stats().locked == 0
 
 
-@pytest.mark.parametrize("most", [1, 100])
+@pytest.mark.parametrize("most", [1, 100, 10**12])
 @pytest.mark.parametrize(
     "settings",
     [{}, {"order": "key"}, {"order": "strict"}, {"filter": "n >= 0"}],
     ids=["plain", "key", "strict", "filter"],
 )
 def test_a_gap_of_more_offsets_than_memory_has_room_for_is_passed_as_any_other(
-    store: kmq.Store, settings: dict[str, Any], most: int
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any], most: int
 ):
+    monkeypatch.setattr(limits, "RECEIVED_MAX", 1_000)
     queue = _queue(store, **settings)
     end = 10**13  # as many as some thousand lost commits may have given out
     topic_id, lsn = store.describe_topic("t").topic_id.bytes, store.log.refresh().lsn
