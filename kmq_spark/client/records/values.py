@@ -32,12 +32,15 @@ MEMBERS: Mapping[type, str] = {
 _OTHERS: Mapping[type, type] = {
     **{kind: kind for kind in MEMBERS},
     np.bool_: bool,
+    np.timedelta64: np.timedelta64,  # none of them, though numpy takes it for an integer
     np.integer: int,
     np.float32: float,
     np.float16: float,
 }
 #: By far the quickest check comes first.
 _MAPPINGS = (dict, Mapping)
+#: What unpacks into two things, perhaps, and is no pair of them.
+_NO_PAIR = (str, bytes, dict)
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
@@ -172,14 +175,22 @@ def _headers(headers: Headers) -> tuple[Any, ...]:
 
 def _pairs(headers: Any) -> list[tuple[Any, Any]]:
     try:
-        pairs = list(headers)
-        if any(isinstance(pair, str) for pair in pairs):
-            raise TypeError("two letters are no pair")
-        return [(name, value) for name, value in pairs]
+        return pairs_of(headers)
     except (TypeError, ValueError):
         raise InvalidRequestError(
             f"headers must be a mapping or pairs, not {headers!r}", field="headers"
         ) from None
+
+
+def pairs_of(given: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Return the pairs; TypeError or ValueError for anything else.
+
+    Headers and maps as Arrow gives them, lists of dicts, would be pairs of the dicts' names.
+    """
+    pairs = list(given)
+    if isinstance(given, _NO_PAIR) or any(isinstance(pair, _NO_PAIR) for pair in pairs):
+        raise TypeError("no pairs")
+    return [(name, value) for name, value in pairs]
 
 
 def _properties(properties: Properties) -> tuple[Any, ...]:

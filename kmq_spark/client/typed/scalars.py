@@ -49,7 +49,8 @@ def _bool(kind: pa.DataType) -> Convert:
 
 
 def _is_whole(value: Any) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    # A duration of numpy is one of its integers.
+    return isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64)
 
 
 def _int(kind: pa.DataType) -> Convert:

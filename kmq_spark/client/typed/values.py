@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kmq_spark.client.records.declared_columns import NO_ROOM, has_narrow_parts, has_room
 from kmq_spark.client.records.structured import is_structured, members_of
+from kmq_spark.client.records.values import pairs_of
 from kmq_spark.client.typed.scalars import Convert, MisfitError, scalar_converter
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.typed import stored_type
@@ -151,9 +152,8 @@ def _map_converter(kind: pa.MapType) -> Convert:
 
     def converted(value: Any) -> list[tuple[Any, Any]]:
         _check_lasting(value)
-        pairs = value.items() if isinstance(value, Mapping) else value
         try:
-            pairs = [(name, each) for name, each in pairs]
+            pairs = pairs_of(value.items() if isinstance(value, Mapping) else value)
         except (TypeError, ValueError):
             raise MisfitError(f"{value!r:.80} is no dict and no pairs") from None
         return [(key(name), item(each)) for name, each in pairs]

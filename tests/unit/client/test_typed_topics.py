@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -178,7 +179,11 @@ def test_what_is_changed_after_the_call_is_not_sent(typed: kmq.Store):
         ({"id": 1, "place": {"y": 1}}, "place", "'x' is None, but not nullable"),
         ({"id": 1, "place": {"x": 1, "z": 1}}, "place", "no field 'z'"),
         ({"id": 1, "place": 5}, "place", "no dict or dataclass"),
+        ({"id": np.timedelta64(1, "s")}, "id", "is no int"),
+        ({"id": 1, "half": np.timedelta64(1, "s")}, "half", "is no float"),
         ({"id": 1, "counts": 5}, "counts", "no dict and no pairs"),
+        ({"id": 1, "counts": ""}, "counts", "no dict and no pairs"),
+        ({"id": 1, "counts": [{"key": "a", "value": 1}]}, "counts", "no dict and no pairs"),
         ({"id": 1, "counts": {None: 1}}, "counts", "'key' is None, but not nullable"),
         ({"id": 1, "counts": iter([("a", 1)])}, "counts", "only once: make a list"),
         ({"id": 1, "tags": iter("a")}, "tags", "only once: make a list"),
