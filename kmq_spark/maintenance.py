@@ -20,6 +20,7 @@ from kmq_spark.datasource.store_url import StoreUrl, storage_options
 from kmq_storage import limits
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.maintenance.damaged import Damaged
+from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.maintenance.maintain import begin, finish, tidy
 from kmq_storage.maintenance.manner import Manner
 from kmq_storage.maintenance.reports import (
@@ -68,8 +69,7 @@ def maintain(
         reports = _on_executors(spark, reached, _partitions(store.log), seal_after)
         sealed = all_sealed(report.sealed for report in reports)
         compacted = all_compacted(report.compacted for report in reports)
-        laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
-        written, collected = finish(store.log, laid_out=laid_out, grace=grace)
+        written, collected = finish(store.log, LastLook(), grace=grace)
     for each in (damaged, *(report.damaged for report in reports)):
         each.tell()
     return MaintainReport(trimmed, sealed, compacted, written, collected)

@@ -39,6 +39,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.background import BackgroundMaintenance
+from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.model import Commit, TopicInfo
 from kmq_storage.names import check_name
 
@@ -67,6 +68,7 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
         self._maintenance = BackgroundMaintenance(log) if maintenance else None
+        self._last_look = LastLook()
         self._handles: Living[AbstractContextManager[Any]] = Living()
         self._keyed_queues: dict[str, SharedQueues] = {}
         self._again = again

@@ -15,6 +15,7 @@ from kmq_storage.log.moving import planning
 if TYPE_CHECKING:  # each call imports what it needs: few programs call any of them
     from kmq_storage.integrity.report import Report
     from kmq_storage.log.state.store_state import StoreState
+    from kmq_storage.maintenance.last_look import LastLook
     from kmq_storage.maintenance.reports import (
         CheckpointReport,
         CollectReport,
@@ -30,6 +31,7 @@ class Upkeep:
     """The maintenance of a store; each call is safe beside any readers and writers."""
 
     log: CommitLog
+    _last_look: LastLook
 
     def seal(self) -> SealReport:
         """Move all records from the commit log into segments.
@@ -88,7 +90,7 @@ class Upkeep:
         """
         from kmq_storage.maintenance.maintain import maintain
 
-        return maintain(self.log, grace=checked_seconds("grace", grace))
+        return maintain(self.log, self._last_look, grace=checked_seconds("grace", grace))
 
     def pin(self, seconds: float | timedelta) -> AbstractContextManager[None]:
         """Keep every present file of the store during a `with` block, for a long reader.

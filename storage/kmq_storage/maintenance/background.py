@@ -12,6 +12,7 @@ import threading
 from kmq_storage import limits, paths
 from kmq_storage.errors import ClosedError, KmqError
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.objects.files import held_if_free
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.waking import Flag
@@ -32,6 +33,7 @@ class BackgroundMaintenance:
         self._stopped = Flag()
         self._thread: threading.Thread | None = None
         self._seen = 0
+        self._last = LastLook()
         reopen_in_child(self._after_fork)
 
     def start(self) -> None:
@@ -70,7 +72,8 @@ class BackgroundMaintenance:
 
         with held_if_free(self._log.files.open_lock(paths.MAINTAIN_LOCK)) as alone:
             if alone:  # else another process maintains the store
-                maintain(self._log, rest=Pace(self._log, self._stopped.wait).rest)
+                pace = Pace(self._log, self._stopped.wait)
+                maintain(self._log, self._last, rest=pace.rest)
 
     def close(self) -> None:
         """Stop the thread and wait for it a little; the closed log ends a longer step."""

@@ -91,7 +91,7 @@ def _try_plan(log: CommitLog, deletion: _Deletion, now: int, grace: float) -> Co
     """
     orphans_before = now - _us(limits.ORPHAN_AGE)
     try:
-        roots = list(_roots(log.files))
+        roots = list(roots_of(log.files))
         pinned = pinned_lsn(log.files, now, deletion.remove)
         cloned = list(kept_for_clones(log.files, orphans_before, deletion.remove))
         useless = [root for root in roots if _is_useless(log.files, root)]
@@ -165,12 +165,6 @@ def _left_slips(log: CommitLog, before: int) -> list[FoundFile]:
     return [file for file in found if paths.is_slip(file.path) and file.path not in used]
 
 
-def has_dropped_roots(files: Files, grace: float) -> bool:
-    """Whether a checkpoint can be dropped by now, and perhaps files with it."""
-    since = files.now() - _us(grace)
-    return bool(plan_roots(list(_roots(files)), since=since, pinned=None).dropped)
-
-
 def _carry_out(log: CommitLog, plan: CollectPlan, deletion: _Deletion) -> None:
     for _, files in groupby(plan.files, folder_of):  # one folder after the other
         deletion.remove_all(list(files))
@@ -184,7 +178,8 @@ def _us(seconds: float) -> int:
     return round(seconds * 1e6)
 
 
-def _roots(files: Files) -> Iterator[Root]:
+def roots_of(files: Files) -> Iterator[Root]:
+    """The root files of all checkpoints."""
     for file in files.walk(paths.CHECKPOINT_FOLDER):
         parsed = paths.try_checkpoint(file.path.removeprefix(f"{paths.CHECKPOINT_FOLDER}/"))
         if parsed is not None:

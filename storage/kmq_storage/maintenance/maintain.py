@@ -16,7 +16,8 @@ from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.candidates import wanted_rows
 from kmq_storage.maintenance.checkpointing import check_undamaged, new_checkpoint
-from kmq_storage.maintenance.collect import collect, has_dropped_roots
+from kmq_storage.maintenance.collect import collect, roots_of
+from kmq_storage.maintenance.collect_rule import plan_roots
 from kmq_storage.maintenance.compact import (
     compact_keys,
     is_dirty,
@@ -27,6 +28,7 @@ from kmq_storage.maintenance.compact import (
     worth_compacting,
 )
 from kmq_storage.maintenance.damaged import Apart, Damaged
+from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.maintenance.manner import Manner, Rest, no_rest
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
@@ -51,21 +53,25 @@ _FINAL_RUNS = 1.5
 
 
 def maintain(
-    log: CommitLog, *, grace: float = limits.COLLECT_GRACE, rest: Rest = no_rest
+    log: CommitLog,
+    last: LastLook | None = None,
+    *,
+    grace: float = limits.COLLECT_GRACE,
+    rest: Rest = no_rest,
 ) -> MaintainReport:
     """Trim, seal, compact, checkpoint and collect what is due.
 
     It is safe at any time, also in several processes at once: each step is a commit that is refused
     when another process was faster, and files are deleted only by the rule of `collect`. `grace`
-    is that of `collect`, in seconds. `rest` is called between pieces of work.
+    is that of `collect`, in seconds. `rest` is called between pieces of work. Who maintains a store
+    repeatedly keeps `last`.
 
     CorruptionError when records of a partition are damaged; all other work is done before.
     """
     damaged = Damaged()
     trimmed = begin(log, apart=damaged.apart)
     sealed, compacted = tidy(log, manner=Manner(damaged.apart, rest))
-    laid_out = bool(trimmed.starts or sealed.segments or compacted.after)
-    finished = finish(log, laid_out=laid_out, grace=grace)
+    finished = finish(log, last or LastLook(), grace=grace)
     damaged.tell()
     return MaintainReport(trimmed, sealed, compacted, *finished)
 
@@ -178,14 +184,18 @@ def _compact_keys(
 
 
 def finish(
-    log: CommitLog, *, laid_out: bool, grace: float
+    log: CommitLog, last: LastLook, *, grace: float
 ) -> tuple[CheckpointReport, CollectReport]:
     """Write a checkpoint if many commits or a changed layout call for it, and collect if due."""
     with translated(log.files.url):
         newest = next((lsn for lsn, _ in checkpoints(log.files)), 0)
-        behind = log.refresh().lsn - newest
-        due = behind >= limits.CHECKPOINT_COMMITS or (laid_out and behind > 0)
+        state = log.refresh()
+        due = state.lsn - newest >= limits.CHECKPOINT_COMMITS or state.layout_lsn > newest
         written = new_checkpoint(log) if due else CheckpointReport(newest)
-        if due or has_dropped_roots(log.files, grace):
-            return written, collect(log, grace=grace)
-        return written, CollectReport()
+        now = log.files.now()
+        roots = plan_roots(list(roots_of(log.files)), since=now - round(grace * 1e6), pinned=None)
+        if not (due or roots.dropped or last.is_due(roots.floor, now)):
+            return written, CollectReport()
+        collected = collect(log, grace=grace)
+        last.note(roots.floor, now, is_remote=log.is_remote)
+        return written, collected

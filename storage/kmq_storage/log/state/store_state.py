@@ -89,6 +89,8 @@ class StoreState:
         #: Topics deleted, and partitions trimmed or cut, since the checkpoint.
         self.deleted: set[bytes] = set()
         self.cut: set[Key] = set()
+        #: The last commit seen that let files go: a new layout of a partition, or a deleted topic.
+        self.layout_lsn = 0
         self.manifest = manifest
         self._by_id: dict[bytes, Topic] = {}
         self._apply_kind: Mapping[type, Callable[[Any, int, int], None]] = {
@@ -254,6 +256,7 @@ class StoreState:
 
     def _laid_out(self, entry: LayoutEntry, lsn: int) -> Partition | None:
         """The partition whose layout an entry changes; None when its topic was deleted."""
+        self.layout_lsn = lsn
         if self.gone.find(entry.topic_id) is not None:
             return None
         part = self._topic_of(entry).parts[entry.partition]
@@ -349,6 +352,7 @@ class StoreState:
         self.definitions += 1
         if entry.partitions == 0:
             self._forget_topic(entry)
+            self.layout_lsn = lsn
             return
         topic = self._by_id.get(entry.topic_id)
         if topic is None:
