@@ -23,6 +23,7 @@ from kmq_spark.client.encoding.rows import (
     filled_timestamps,
 )
 from kmq_spark.client.records.declared_columns import NO_ROOM, has_room, stored
+from kmq_spark.client.typed.decimals import keeps_decimals
 from kmq_spark.client.typed.nulls import check_no_nulls
 from kmq_spark.client.typed.rows import typed_batch
 from kmq_spark.client.typed.scalars import is_bytes, is_text
@@ -148,12 +149,14 @@ def _cast(topic: str, column: pa.Array, field: pa.Field) -> pa.Array:
         return column
     if types.is_null(column.type):
         return pa.nulls(len(column), wanted)
+    why = f"of type {column.type} is not {field.type}"
     try:
-        return column.cast(wanted)
+        found = column.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise _wrong(
-            topic, field.name, f"of type {column.type} is not {field.type}: {error}"
-        ) from error
+        raise _wrong(topic, field.name, f"{why}: {error}") from error
+    if not keeps_decimals(column, found):
+        raise _wrong(topic, field.name, f"{why}: a decimal doesn't fit")
+    return found
 
 
 def rows_of_typed_arrow(
