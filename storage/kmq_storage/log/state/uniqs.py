@@ -7,6 +7,7 @@ every writer.
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections import OrderedDict, defaultdict
 from itertools import chain, groupby, repeat
 from operator import itemgetter
 
@@ -34,7 +35,7 @@ class Uniqs:
     """The digests of all topics; those of each topic are in commit order."""
 
     def __init__(self) -> None:
-        self._by_topic: dict[bytes, dict[bytes, FirstRecord]] = {}
+        self._by_topic = defaultdict[bytes, OrderedDict[bytes, FirstRecord]](OrderedDict)
 
     def __bool__(self) -> bool:
         return bool(self._by_topic)
@@ -47,7 +48,7 @@ class Uniqs:
     def apply(self, entry: UniqEntry, time: int, window: float) -> None:
         """Add the records of a commit at `time`; forget those older than the window (seconds)."""
         self.expire(entry.topic_id, time, window)
-        known = self._by_topic.setdefault(entry.topic_id, {})
+        known = self._by_topic[entry.topic_id]
         for partition, offset, digest in entry.uniqs:
             known.pop(digest, None)
             known[digest] = partition, offset, time
@@ -58,12 +59,11 @@ class Uniqs:
 
     def expire(self, topic_id: bytes, time: int, window: float) -> None:
         """Forget a topic's records that are older at `time` (UTC us) than the window (seconds)."""
-        known, since = self._by_topic.get(topic_id, {}), time - round(window * 1e6)
+        known, since = self._by_topic.get(topic_id), time - round(window * 1e6)
         while known:
-            oldest = next(iter(known))
-            if known[oldest][2] > since:
+            if known[next(iter(known))][2] > since:
                 return
-            del known[oldest]
+            known.popitem(last=False)
         self.forget(topic_id)
 
     def snapshot(self) -> bytes:
@@ -85,7 +85,7 @@ class Uniqs:
             ids, digests = (_ids_of(each) for each in columns[:2])
             places = zip(*(numbers_of(each).tolist() for each in columns[2:]), strict=True)
             for topic_id, known in groupby(zip(ids, digests, places, strict=True), itemgetter(0)):
-                self._by_topic.setdefault(topic_id, {}).update(map(itemgetter(1, 2), known))
+                self._by_topic[topic_id].update(map(itemgetter(1, 2), known))
 
 
 def _ids_of(column: pa.Array) -> list[bytes]:
