@@ -42,7 +42,8 @@ class Uniqs:
 
     def find(self, topic_id: bytes, digest: bytes, since: int) -> tuple[int, int] | None:
         """Partition and offset of the record committed under a digest after `since` (UTC us)."""
-        found = self._by_topic.get(topic_id, {}).get(digest)
+        known = self._by_topic.get(topic_id)
+        found = known.get(digest) if known else None
         return found[:2] if found is not None and found[2] > since else None
 
     def apply(self, entry: UniqEntry, time: int, window: float) -> None:
