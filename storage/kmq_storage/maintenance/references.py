@@ -10,6 +10,7 @@ import numpy as np
 from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.manifest import LOG, PageRef
+from kmq_storage.log.checkpoints.paging import repaged
 from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.objects.files import Files
@@ -24,6 +25,23 @@ def references_of(files: Files, state: StoreState) -> References:
     found = References(files)
     found.add_pages(state.manifest.refs)
     found.add_recent(state)
+    return found
+
+
+def live_references(files: Files, state: StoreState) -> References:
+    """The pages of a reader's state, and the files of the records that it still has.
+
+    Files that were replaced, and those of trimmed and deleted records, are left out, though pages
+    name them until the next checkpoint.
+    """
+    assert state.manifest is not None, "a reader's state has a manifest"
+    found = References(files)
+    found.add_ids(ref.page_id for ref in state.manifest.refs)
+    for page in repaged(state.manifest, state):
+        if isinstance(page, PageRef):
+            found.add_pages([page])
+        else:
+            found.add_ids(row.file for _, row in page if row.kind != LOG)
     return found
 
 

@@ -7,7 +7,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import translated
 from kmq_storage.maintenance.checkpointing import log_damage, what_to_do
 from kmq_storage.maintenance.clones import clone_records
-from kmq_storage.maintenance.references import References, references_of
+from kmq_storage.maintenance.references import References, live_references
 from kmq_storage.maintenance.reports import StoreStats
 from kmq_storage.objects.files import Files, FoundFile
 
@@ -28,7 +28,7 @@ def store_stats(log: CommitLog) -> StoreStats:
 
 def _stats(log: CommitLog) -> StoreStats:
     state, _ = log.snapshot()
-    live = references_of(log.files, state)
+    live = live_references(log.files, state)
     found, shared = _found(log.files, live)
     garbage = [
         file
@@ -46,7 +46,10 @@ def _stats(log: CommitLog) -> StoreStats:
         shared_bytes=_bytes(shared),
         rows=sum(topic.held for topic in topics),
         payload=sum(part.size for topic in topics for part in topic.parts),
-        small_segments=sum(file.length < limits.SEGMENT_BYTES // 16 for file in found["segments"]),
+        small_segments=sum(
+            file.length < limits.SEGMENT_BYTES // 16 and live.has_file(file.path)
+            for file in found["segments"]
+        ),
         garbage_files=len(garbage),
         garbage_bytes=_bytes(garbage),
         write_amplification=written / state.appended if state.appended else 1.0,

@@ -51,11 +51,31 @@ def test_of_log_files_only_the_bytes_that_they_take_are_counted(tmp_path: Path, 
 
 def test_what_compaction_replaced_is_garbage_until_it_is_collected(store: kmq.Store):
     before = store.stats()
-    assert (before.files["segments"], before.garbage_files, before.small_segments) == (6, 5, 6)
+    assert (before.files["segments"], before.garbage_files, before.small_segments) == (6, 5, 1)
     assert store.collect(grace=0).files >= 5
     after = store.stats()
     assert (after.files["segments"], after.garbage_files, after.garbage_bytes) == (1, 0, 0)
     assert before.bytes["segments"] - after.bytes["segments"] == before.garbage_bytes
+
+
+@pytest.mark.parametrize("call", ["compact", "trim", "delete_topic"])
+def test_what_a_checkpoint_still_names_is_garbage_once_nothing_reads_it(tmp_path: Path, call: str):
+    with kmq.open(tmp_path / "s", maintenance=False) as store, store.producer() as producer:
+        for topic in ("t", "other"):
+            store.create_topic(topic)
+            for _ in range(3):
+                producer.send_batch(topic, [VALUE] * 100).result()
+                store.seal()
+        store.checkpoint()
+        assert store.stats().garbage_files == 0
+        getattr(store, call)("t", *([{0: 200}] if call == "trim" else []))
+        assert store.stats().garbage_files == (2 if call == "trim" else 3)
+        rows = store.read("other").read_all().num_rows
+        garbage = store.stats().garbage_files
+        store.checkpoint()
+        assert store.stats().garbage_files >= garbage
+        assert store.collect(grace=0).files >= garbage
+        assert store.read("other").read_all().num_rows == rows == 300
 
 
 def test_write_amplification_counts_each_time_that_a_record_was_written(tmp_path: Path):
