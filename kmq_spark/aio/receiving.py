@@ -22,6 +22,7 @@ from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
 from kmq_spark.client.queues import delivery as queue_delivery
 from kmq_spark.client.queues import queue
+from kmq_spark.client.queues.reasons import Reason
 from kmq_spark.client.records.record import Record
 from kmq_spark.errors import ClosedError, IllegalStateError
 
@@ -168,11 +169,13 @@ class Delivery(queue_delivery.Delivery):
         """Acknowledge the record: it is finished, and nobody gets it again."""
         await self[-1]._run(super().ack)
 
-    async def nack(self, delay: float | timedelta | None = None) -> None:  # type: ignore[override]
+    async def nack(  # type: ignore[override]
+        self, delay: float | timedelta | None = None, reason: Reason = None
+    ) -> None:
         """Have the record handed out again, after `delay` seconds or by the queue's `backoff`."""
-        await self[-1]._run(super().nack, delay)
+        await self[-1]._run(super().nack, delay, reason)
 
-    async def reject(self, reason: str | None = None) -> None:  # type: ignore[override]
+    async def reject(self, reason: Reason = None) -> None:  # type: ignore[override]
         """Make the record a dead letter at once, with this reason."""
         await self[-1]._run(super().reject, reason)
 

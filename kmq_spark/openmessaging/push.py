@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from kmq_spark.client.handles.arguments import check_plain
 from kmq_spark.client.handles.at_end import not_at_end
-from kmq_spark.client.queues.dead_letters import TOO_OFTEN, moving, origin
+from kmq_spark.client.queues.dead_letters import moving, origin
 from kmq_spark.client.queues.reading import parts_of
+from kmq_spark.client.queues.reasons import TOO_OFTEN, told
 from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.record_values import records_of
 from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError, KmqError
@@ -142,6 +143,7 @@ class PushConsumer(StoreUser):
     ) -> None:
         """Call the listener until the message is done; at the end it is the next consumer's."""
         identity = message.headers().get_string("MessageId")
+        failure: BaseException | None = None
         for attempt in range(1, _ATTEMPTS + 1):
             if not self._goes_on():
                 return
@@ -150,7 +152,8 @@ class PushConsumer(StoreUser):
             context = ReceivedMessageContext(attempt, lambda: pull.ack(identity), is_done=False)
             try:
                 listener(message, context)
-            except BaseException:  # `sys.exit` in a listener must not end this thread
+            except BaseException as error:  # `sys.exit` in a listener must not end this thread
+                failure = error
                 _LOGGER.exception("the listener of queue %s failed with %s", queue, identity)
             else:
                 context.ack()
@@ -158,7 +161,7 @@ class PushConsumer(StoreUser):
                 return
             self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
         else:
-            while not self._bury(pull, queue, identity):
+            while not self._bury(pull, queue, identity, failure):
                 self._ended.wait(_LONGEST_PAUSE)
                 if not self._goes_on():
                     return
@@ -168,7 +171,9 @@ class PushConsumer(StoreUser):
         """Whether the time has passed in which the message may be handed out."""
         return delivery_of(message.header_values)[1] < self._store.log.environment.now_us() / 1000
 
-    def _bury(self, pull: PullConsumer, queue: str, identity: str | None) -> bool:
+    def _bury(
+        self, pull: PullConsumer, queue: str, identity: str | None, why: BaseException | None
+    ) -> bool:
         """Store a message as a dead letter, as the engine's queues do, with the position behind it.
 
         False when it can't be.
@@ -177,7 +182,7 @@ class PushConsumer(StoreUser):
         try:
             found = log.refresh().queue(queue)
             for record in self._stored_record(identity):
-                facts = origin(queue, record, _ATTEMPTS, TOO_OFTEN)
+                facts = origin(queue, record, _ATTEMPTS, told(why, TOO_OFTEN))
                 target, behind = dead_letters_of(log, found), pull.position_behind(identity)
                 log.commit([moving(log, target, [(record, facts)], *behind)])
         except KmqError as error:  # also when the dead letter queue is full: later messages wait

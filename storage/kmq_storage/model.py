@@ -167,6 +167,10 @@ class QueueSettings(ByName):
     #: Seconds in which a second record with the same `uniq` is not stored.
     uniq_window: float = 120.0
 
+    def pause_after(self, deliveries: int) -> float:
+        """How long a record waits after a `nack` of this delivery, counted from 1."""
+        return self.backoff[min(deliveries, len(self.backoff)) - 1] if self.backoff else 0.0
+
     def to_json(self) -> dict[str, Any]:
         """The settings as a JSON object."""
         return asdict(self) | {"backoff": list(self.backoff)}

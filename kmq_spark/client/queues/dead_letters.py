@@ -15,6 +15,7 @@ from kmq_spark.client.encoding.units import records_unit
 from kmq_spark.client.encoding.waiting_extras import WaitingExtras, waiting_extras
 from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
 from kmq_spark.client.queues.reading import missing_of
+from kmq_spark.client.queues.reasons import TOO_OFTEN
 from kmq_spark.client.queues.typed_letters import letter_value
 from kmq_spark.client.records.record import Record
 from kmq_spark.errors import (
@@ -38,8 +39,6 @@ from kmq_storage.queues.administration import dead_letters_of
 from kmq_storage.queues.lost_records import loss_met
 from kmq_storage.queues.slips import take_over_ended
 
-#: The reason of a dead letter that was not rejected.
-TOO_OFTEN = "max_deliveries"
 #: The property of a letter that died again among dead letters: the queue it died in first.
 _HOME = "dead_letter_home"
 #: What each dead letter has. A record with some of them only has them from its sender.

@@ -8,6 +8,7 @@ from operator import itemgetter
 from typing import Any, NoReturn, Protocol, SupportsIndex
 
 from kmq_spark.client.handles.resource import stays_here
+from kmq_spark.client.queues.reasons import Reason
 from kmq_spark.client.records.record import Record
 from kmq_spark.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.format.delivery_numbers import times_of
@@ -27,10 +28,10 @@ class Answers(Protocol):
     def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
         """Return the entry that acknowledges these; a late delivery is refused at its commit."""
 
-    def nack(self, delivery: Delivery, delay: float | timedelta | None) -> None:
+    def nack(self, delivery: Delivery, delay: float | timedelta | None, reason: Reason) -> None:
         """Have a record handed out again."""
 
-    def reject(self, delivery: Delivery, reason: str | None) -> None:
+    def reject(self, delivery: Delivery, reason: Reason) -> None:
         """Make a record a dead letter."""
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
@@ -118,15 +119,16 @@ class Delivery(Record):
         """Acknowledge the record: it is finished, and nobody gets it again."""
         self.hold.queue.ack(self)
 
-    def nack(self, delay: float | timedelta | None = None) -> None:
+    def nack(self, delay: float | timedelta | None = None, reason: Reason = None) -> None:
         """Have the record handed out again, after `delay` seconds or as the queue's `backoff` says.
 
-        At the last of `max_deliveries` it becomes a dead letter instead.
+        At the last of `max_deliveries` it becomes a dead letter instead, with this reason: text, or
+        the exception that was caught.
         """
-        self.hold.queue.nack(self, delay)
+        self.hold.queue.nack(self, delay, reason)
 
-    def reject(self, reason: str | None = None) -> None:
-        """Make the record a dead letter at once, with this reason."""
+    def reject(self, reason: Reason = None) -> None:
+        """Make the record a dead letter at once, with this reason: text, or an exception."""
         self.hold.queue.reject(self, reason)
 
     def extend(self, seconds: float | timedelta) -> None:

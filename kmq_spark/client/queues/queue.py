@@ -18,7 +18,7 @@ from kmq_spark.client.handles.arguments import (
 )
 from kmq_spark.client.handles.resource import Resource, Stopped
 from kmq_spark.client.queues.ahead import Ahead
-from kmq_spark.client.queues.dead_letters import TOO_OFTEN, bury, bury_all
+from kmq_spark.client.queues.dead_letters import bury, bury_all
 from kmq_spark.client.queues.delivery import Delivery, Hold, check_own, runs_of_deliveries, several
 from kmq_spark.client.queues.open_slip import OpenSlip
 from kmq_spark.client.queues.reading import (
@@ -31,6 +31,7 @@ from kmq_spark.client.queues.reading import (
     slices_of,
     table_of_slices,
 )
+from kmq_spark.client.queues.reasons import TOO_OFTEN, Reason, told
 from kmq_spark.client.queues.recalling import recall
 from kmq_spark.client.queues.redriving import move_back
 from kmq_spark.client.queues.table import state_table
@@ -264,25 +265,25 @@ class Queue(Resource):
         runs = runs_of_deliveries(self._checked(deliveries))
         return handing.answer(self._log, self._live(), ACK, runs)
 
-    def nack(self, delivery: Delivery, delay: float | timedelta | None = None) -> None:
+    def nack(
+        self, delivery: Delivery, delay: float | timedelta | None = None, reason: Reason = None
+    ) -> None:
         """Have a record handed out again; see `Delivery.nack`."""
+        why = told(reason, TOO_OFTEN)
         seconds = None if delay is None else checked_stored_seconds("delay", delay)
         self._checked([delivery])
         queue = self._live()
         if delivery.delivery_count >= queue.deliveries_max:
-            bury(self._log, queue, [delivery], DEAD, TOO_OFTEN)
+            bury(self._log, queue, [delivery], DEAD, why)
             return
         if seconds is None:
-            backoff = queue.settings.backoff or (0.0,)
-            seconds = backoff[min(delivery.delivery_count, len(backoff)) - 1]
+            seconds = queue.settings.pause_after(delivery.delivery_count)
         self._answer(RETRY, [delivery.run], self._after(seconds))
 
-    def reject(self, delivery: Delivery, reason: str | None = None) -> None:
+    def reject(self, delivery: Delivery, reason: Reason = None) -> None:
         """Make a record a dead letter at once; see `Delivery.reject`."""
-        if reason is not None and not isinstance(reason, str):
-            raise InvalidRequestError(f"reason must be text, not {reason!r}", field="reason")
         self._checked([delivery])
-        bury(self._log, self._live(), [delivery], DEAD, reason or "rejected")
+        bury(self._log, self._live(), [delivery], DEAD, told(reason, "rejected"))
 
     def extend(self, delivery: Delivery, seconds: float | timedelta) -> None:
         """Hold a record until `seconds` from now."""

