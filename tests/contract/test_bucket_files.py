@@ -33,6 +33,14 @@ class TestMotoByFsspec(FilesContract):
         assert "Fsspec" in repr(files.bucket)
         return files
 
+    def test_a_folder_that_was_listed_shows_what_others_write_later(
+        self, files: BucketFiles, moto: S3Server
+    ):
+        other = open_files(files.url, storage_options=moto.s3fs_options())
+        for name in ("log/a", "log/b", "log/c"):
+            other.publish(name, [b"x"], sync=True)
+            assert [*files.walk("log")][-1].path == name
+
 
 class TestAzurite(FilesContract):
     @pytest.fixture

@@ -5,6 +5,7 @@ Finds a list on the way of every commit, a follower that hammers, and a file tha
 
 from __future__ import annotations
 
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 
@@ -191,6 +192,23 @@ def test_a_large_batch_that_can_not_be_uploaded_fails_alone(proxy: FaultProxy):
             with pytest.raises(UnavailableError):
                 large.result(60)
         assert store.offsets("t") == {0: (0, 1)}
+
+
+def test_no_commit_is_larger_than_four_mib_and_larger_ones_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    bucket = CountingBucket(f"memory-bucket://{uuid.uuid4().hex}")
+    with bucket.store() as store, store.producer(linger=600.0) as producer:
+        store.create_topic("t", partitions=100)
+        for number in range(10_000):
+            producer.send("t", bytes(1_000), partition=number % 100)
+        producer.flush()
+        sizes = [file.length for file in store.log.files.walk("log")]
+        assert 1 << 20 < max(sizes) <= 4 << 20
+        assert store.read("t").read_all().num_rows == 10_000
+        monkeypatch.setattr(limits, "COMMIT_OBJECT_BYTES_MAX", 100)
+        with pytest.raises(kmq.InvalidRequestError, match="more than a bucket takes at once"):
+            store.create_topic("another")
 
 
 def test_what_was_read_is_kept_up_to_a_number_of_bytes():
