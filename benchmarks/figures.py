@@ -167,7 +167,8 @@ SHARING = Group(
 QUEUES = Group(
     named(
         "queues",
-        *("one_by_one", "in_step", "sqlite_one_by_one", "groups_fsync", "sqlite_groups_fsync"),
+        *("one_by_one", "in_step", "sqlite_one_by_one", "redis_one_by_one"),
+        *("groups_fsync", "sqlite_groups_fsync", "redis_groups_fsync"),
         *("arrow", "one_receiver", "eight_receivers", "tens", "tens_in_threads"),
         *("delayed", "lateness"),
     ),
@@ -175,10 +176,13 @@ QUEUES = Group(
         Figure("put, receive, ack one by one, os, per second", "one_by_one.rate", 5e4, 1.0),
         Figure("put, receive, ack / SQLite, os", "one_by_one.rate", "sqlite_one_by_one.rate", 5.0),
         Figure("the same in step / SQLite, os", "in_step.rate", "sqlite_one_by_one.rate"),
+        Figure("put, receive, ack / Redis, os", "one_by_one.rate", "redis_one_by_one.rate"),
+        Figure("the same in step / Redis, os", "in_step.rate", "redis_one_by_one.rate"),
         Figure("by groups of 100, fsync, records per second", "groups_fsync.rate", 2e4, 1.0),
         Figure(
             "by groups of 100 / SQLite, fsync", "groups_fsync.rate", "sqlite_groups_fsync.rate", 5.0
         ),
+        Figure("by groups of 100 / Redis, fsync", "groups_fsync.rate", "redis_groups_fsync.rate"),
         Figure("receive and ack by Arrow, records per second", "arrow.rate", 1e6, 1.0),
         Figure("8 receivers in 8 processes / one", "eight_receivers.rate", "one_receiver.rate", 1),
         Figure("receive and ack by ten, 8 threads / one", "tens_in_threads.rate", "tens.rate"),

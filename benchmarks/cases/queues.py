@@ -16,6 +16,7 @@ from benchmarks import dataset, stores
 from benchmarks.cases.senders import SPAWN
 from benchmarks.clock import spread, stopwatch
 from benchmarks.job import Job, Measure, Sample
+from benchmarks.peers.redis_queue import RedisQueue
 from benchmarks.peers.sqlite_queue import SqliteQueue
 
 _QUEUE = "work"
@@ -61,7 +62,12 @@ def in_step(job: Job) -> Measure:
 
 def sqlite_one_by_one(job: Job) -> Measure:
     """In step in SQLite, which does not wait for the disk; its table stays small."""
-    return _sqlite(job, job.sizes.records // 100, 1, durable=False)
+    return _in_peer(job, SqliteQueue, job.sizes.records // 100, 1, durable=False)
+
+
+def redis_one_by_one(job: Job) -> Measure:
+    """In step in a stream of Redis, which does not wait for the disk."""
+    return _in_peer(job, RedisQueue, job.sizes.records // 100, 1, durable=False)
 
 
 def groups_fsync(job: Job) -> Measure:
@@ -94,15 +100,21 @@ def _worked(job: Job, durability: str, count: int, work: _Work, **producer: Any)
 
 def sqlite_groups_fsync(job: Job) -> Measure:
     """The same in SQLite, with synchronous = full."""
-    return _sqlite(job, job.sizes.records // 20, _GROUP, durable=True)
+    return _in_peer(job, SqliteQueue, job.sizes.records // 20, _GROUP, durable=True)
 
 
-def _sqlite(job: Job, count: int, most: int, *, durable: bool) -> Measure:
+def redis_groups_fsync(job: Job) -> Measure:
+    """The same in a stream of Redis, with appendfsync = always."""
+    return _in_peer(job, RedisQueue, job.sizes.records // 20, _GROUP, durable=True)
+
+
+def _in_peer(
+    job: Job, kind: type[SqliteQueue] | type[RedisQueue], count: int, most: int, *, durable: bool
+) -> Measure:
     def measure() -> Sample:
         values, folder = dataset.values(count), stores.new_path(job)
         folder.mkdir(parents=True)
-        queue = SqliteQueue(folder / "queue.db", durable=durable)
-        with stopwatch() as watch:
+        with kind(folder, durable=durable) as queue, stopwatch() as watch:
             for first in range(0, count, most):
                 queue.put(values[first : first + most])
                 queue.ack([number for number, _ in queue.receive(most)])

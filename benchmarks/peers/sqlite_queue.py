@@ -6,6 +6,7 @@ import sqlite3
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 _TABLE = """create table queue (
     id integer primary key, value blob not null, at real not null, deliveries integer not null
@@ -18,12 +19,18 @@ _LOCK_SECONDS = 30.0
 class SqliteQueue:
     """Put, receive under a lock that ends, acknowledge; each call is one transaction."""
 
-    def __init__(self, path: Path, *, durable: bool) -> None:
-        self._db = sqlite3.connect(path, isolation_level=None)
+    def __init__(self, folder: Path, *, durable: bool) -> None:
+        self._db = sqlite3.connect(folder / "queue.db", isolation_level=None)
         self._db.execute("pragma journal_mode = wal")
         self._db.execute(f"pragma synchronous = {'full' if durable else 'off'}")
         self._db.execute(_TABLE)
         self._db.execute("create index ready on queue (at, id)")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
 
     def put(self, values: Sequence[bytes]) -> None:
         """Store records."""
