@@ -109,7 +109,7 @@ def redis_groups_fsync(job: Job) -> Measure:
 
 
 def _in_peer(
-    job: Job, kind: type[SqliteQueue] | type[RedisQueue], count: int, most: int, *, durable: bool
+    job: Job, kind: type[SqliteQueue | RedisQueue], count: int, most: int, *, durable: bool
 ) -> Measure:
     def measure() -> Sample:
         values, folder = dataset.values(count), stores.new_path(job)
