@@ -27,7 +27,7 @@ from kmq_storage.format.entries import named_file
 from kmq_storage.format.layout_entries import CondemnEntry
 from kmq_storage.format.manifest import PageRef
 from kmq_storage.log.binding.binding import Unit
-from kmq_storage.log.checkpoints.checkpoint import has_pages, read_refs
+from kmq_storage.log.checkpoints.checkpoint import has_pages, listed_pages, read_refs
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable, translated
 from kmq_storage.log.moving import missing_file
@@ -94,7 +94,8 @@ def _try_plan(log: CommitLog, deletion: _Deletion, now: int, grace: float) -> Co
         roots = list(roots_of(log.files))
         pinned = pinned_lsn(log.files, now, deletion.remove)
         cloned = list(kept_for_clones(log.files, orphans_before, deletion.remove))
-        useless = [root for root in roots if _is_useless(log.files, root)]
+        pages = listed_pages(log.files)
+        useless = [root for root in roots if _is_useless(log.files, root, pages)]
         whole = [root for root in roots if root not in useless]
         plan = plan_roots(whole, since=now - _us(grace), pinned=pinned)
         if not plan.retained:
@@ -190,10 +191,10 @@ def _pages_of(files: Files, root: Root) -> list[PageRef]:
     return read_refs(files, root.lsn, root.digest)
 
 
-def _is_useless(files: Files, root: Root) -> bool:
+def _is_useless(files: Files, root: Root, pages: set[str]) -> bool:
     """Whether a root misses pages, which were collected before it was published."""
     try:
-        return not has_pages(files, _pages_of(files, root))
+        return not has_pages(files, _pages_of(files, root), pages)
     except CorruptionError:
         return False  # unknown, as it is damaged
 

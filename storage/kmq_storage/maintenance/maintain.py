@@ -30,6 +30,7 @@ from kmq_storage.maintenance.compact import (
 from kmq_storage.maintenance.damaged import Apart, Damaged
 from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.maintenance.manner import Manner, Rest, no_rest
+from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
     CollectReport,
@@ -190,10 +191,14 @@ def finish(
     with translated(log.files.url):
         newest = next((lsn for lsn, _ in checkpoints(log.files)), 0)
         state = log.refresh()
-        due = state.lsn - newest >= limits.CHECKPOINT_COMMITS or state.layout_lsn > newest
+        many = state.lsn - newest >= limits.CHECKPOINT_COMMITS
+        # Without any checkpoint, nobody could tell what a writer that died has left behind.
+        first = not newest and 0 < state.time <= log.now_us() - round(limits.ORPHAN_AGE * 1e6)
+        due = many or first or state.layout_lsn > newest
         written = new_checkpoint(log) if due else CheckpointReport(newest)
         now = log.files.now()
-        roots = plan_roots(list(roots_of(log.files)), since=now - round(grace * 1e6), pinned=None)
+        pinned = pinned_lsn(log.files, now, log.files.remove)
+        roots = plan_roots(list(roots_of(log.files)), since=now - round(grace * 1e6), pinned=pinned)
         if not (due or roots.dropped or last.is_due(roots.floor, now)):
             return written, CollectReport()
         collected = collect(log, grace=grace)

@@ -13,7 +13,9 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import limits
+from kmq_storage.maintenance import maintain as module
 from kmq_storage.maintenance.last_look import LastLook
+from tests.support.clock import Clock
 from tests.support.counting_bucket import CountingBucket
 from tests.support.dying_disk import DyingDisk
 from tests.support.engine import open_engine, send_rows
@@ -83,6 +85,35 @@ def test_commits_of_a_bucket_go_though_nothing_is_written_any_more(
             store.maintain(grace=0)
         assert len([*store.log.files.walk("log")]) < 5
         assert store.read("t").read_all().num_rows == 20 * len(ROWS)
+
+
+def test_a_pin_holds_what_it_needs_and_makes_nobody_look_again_and_again(
+    disk: DyingDisk, monkeypatch: pytest.MonkeyPatch
+):
+    with _filled(disk) as store:
+        store.checkpoint()
+        with store.pin(30 * 24 * 3600):
+            for _ in range(3):
+                send_rows(store.log, "t", ROWS)
+                disk.ahead += DAY // 24
+                store.checkpoint()
+            disk.ahead += DAY // 24
+            store.maintain()
+            with monkeypatch.context() as patched:
+                patched.setattr(module, "collect", None)  # it would be called in vain
+                store.maintain()
+            before = store.stats().files["checkpoints"]
+        store.maintain()
+        assert store.stats().files["checkpoints"] < before
+
+
+def test_what_a_writer_that_died_left_goes_though_nothing_was_ever_sealed(
+    store: kmq.Store, clock: Clock
+):
+    store.create_topic("t")
+    assert store.maintain().checkpoint.lsn == 0
+    clock.pass_seconds(25 * 3600)
+    assert store.maintain().checkpoint.lsn == 1
 
 
 def test_a_store_in_which_nothing_happens_is_looked_through_once_and_then_each_day():

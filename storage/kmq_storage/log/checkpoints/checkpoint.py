@@ -113,11 +113,16 @@ def reaches(files: Files, lsn: int) -> bool:
     return False
 
 
-def has_pages(files: Files, refs: Iterable[PageRef]) -> bool:
-    """Whether every page that a checkpoint names exists."""
+def has_pages(files: Files, refs: Iterable[PageRef], listed: set[str] | None = None) -> bool:
+    """Whether every page that a checkpoint names exists; `listed`: pages that were just seen."""
     wanted = {paths.page_file(ref.page_id) for ref in refs}
-    there = {f"{paths.PAGE_FOLDER}/{name}" for name in files.list(paths.PAGE_FOLDER)}
+    there = listed_pages(files) if listed is None else listed
     return all(map(files.exists, wanted - there))  # a bucket's listing may lag behind
+
+
+def listed_pages(files: Files) -> set[str]:
+    """The paths of all pages, by one listing."""
+    return {f"{paths.PAGE_FOLDER}/{name}" for name in files.list(paths.PAGE_FOLDER)}
 
 
 def starting_point(files: Files, journal: Journal) -> Checkpoint | None:
