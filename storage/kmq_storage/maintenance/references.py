@@ -37,11 +37,10 @@ def live_references(files: Files, state: StoreState) -> References:
     assert state.manifest is not None, "a reader's state has a manifest"
     found = References(files)
     found.add_ids(ref.page_id for ref in state.manifest.refs)
-    for page in repaged(state.manifest, state):
-        if isinstance(page, PageRef):
-            found.add_pages([page])
-        else:
-            found.add_ids(row.file for _, row in page if row.kind != LOG)
+    pages = list(repaged(state.manifest, state))
+    found.add_pages(page for page in pages if isinstance(page, PageRef))
+    rows = (row for page in pages if not isinstance(page, PageRef) for _, row in page)
+    found.add_ids(row.file for row in rows if row.kind != LOG)
     return found
 
 
