@@ -40,17 +40,23 @@ def _around(inside: str, value: Decimal) -> object:
     return rows.get(inside, value)
 
 
+def _send(store: kmq.Store, column: pa.Array, wanted: pa.DataType, inside: str) -> None:
+    """To a topic whose column has the wanted type."""
+    store.create_topic("t", schema=pa.schema([("price", INSIDE[inside](wanted))]))
+    with store.producer() as producer:
+        producer.send_arrow("t", pa.table({"price": column})).result(10)
+
+
 @pytest.mark.parametrize("inside", INSIDE)
 @pytest.mark.parametrize(("given", "value", "wanted"), CASTS)
 def test_a_decimal_that_does_not_fit_is_refused_by_its_column(
     store: kmq.Store, given: pa.DataType, value: Decimal, wanted: pa.DataType, inside: str
 ):
-    made = INSIDE[inside]
-    store.create_topic("t", schema=pa.schema([("price", made(wanted))]))
-    column = pa.array([None, _around(inside, value)], made(given))
     refused = pytest.raises(kmq.InvalidRequestError, match=r"column 'price' .* is not")
-    with store.producer() as producer, refused:
-        producer.send_arrow("t", pa.table({"price": column})).result(10)
+    with refused:
+        _send(
+            store, pa.array([None, _around(inside, value)], INSIDE[inside](given)), wanted, inside
+        )
     assert store.offsets("t") == {0: (0, 0)}
 
 
@@ -59,12 +65,9 @@ def test_a_decimal_that_does_not_fit_is_refused_by_its_column(
 def test_decimals_that_fit_are_stored_as_they_are(
     store: kmq.Store, given: pa.DataType, value: Decimal, wanted: pa.DataType, inside: str
 ):
-    made = INSIDE[inside]
-    store.create_topic("t", schema=pa.schema([("price", made(wanted))]))
-    column = pa.array([None, _around(inside, Decimal(0)), None], made(given))
-    with store.producer() as producer:
-        producer.send_arrow("t", pa.table({"price": column})).result(10)
+    values = [None, _around(inside, Decimal(0)), None]
+    _send(store, pa.array(values, INSIDE[inside](given)), wanted, inside)
     found = store.read("t", columns=["price"]).read_all()["price"]
-    assert found.type == made(wanted)
+    assert found.type == INSIDE[inside](wanted)
     assert repr(found[1].as_py()).count("Decimal") == 1
     assert found.null_count == 2
