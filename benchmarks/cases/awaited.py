@@ -7,6 +7,8 @@ from collections import deque
 from concurrent.futures import Future
 from typing import Any
 
+import pyarrow as pa
+
 from benchmarks import dataset, stores
 from benchmarks.clock import stopwatch
 from benchmarks.job import Job, Measure, Sample
@@ -41,7 +43,7 @@ def plain(job: Job) -> Measure:
             with store.consumer(topics=[stores.TOPIC]) as consumer, stopwatch() as read:
                 left = _TIMES * rows
                 while left:
-                    left -= consumer.consume_arrow().num_rows
+                    left -= _rows_of(consumer.consume_arrow())
         return _sample(rows, listed, sent, sent_by_two, read)
 
     return measure
@@ -69,7 +71,7 @@ def awaited(job: Job) -> Measure:
                 with stopwatch() as read:
                     left = _TIMES * rows
                     while left:
-                        left -= (await consumer.consume_arrow()).num_rows
+                        left -= _rows_of(await consumer.consume_arrow())
         return _sample(rows, listed, sent, sent_by_two, read)
 
     def measure() -> Sample:
@@ -85,6 +87,10 @@ def _data(job: Job) -> tuple[int, list[Any], list[tuple[list[bytes], list[bytes]
     starts = range(0, rows, _BATCH)
     lists = [(values[at : at + _BATCH], keys[at : at + _BATCH]) for at in starts]
     return rows, list(dataset.arrow_batches(rows, _ARROW_BATCH)), lists
+
+
+def _rows_of(table: pa.Table | None) -> int:
+    return 0 if table is None else int(table.num_rows)
 
 
 def _sample(rows: int, listed: Any, sent: Any, sent_by_two: Any, read: Any) -> Sample:

@@ -15,6 +15,7 @@ from typing import Any
 from benchmarks import dataset
 from benchmarks.cases.senders import SPAWN
 from benchmarks.job import Job, Measure, Sample
+from kmq_storage.log.bucket.bucket_log import BucketLog
 from kmq_storage.log.bucket.contention import TURN
 from tests.support.fault_proxy import FaultProxy
 from tests.support.s3 import S3Server, build_versitygw, missing_versitygw, start_versitygw
@@ -106,6 +107,7 @@ def commit(url: str, options: dict[str, Any], seconds: float, begin: Any, done: 
         while time.perf_counter() < end:
             producer.send(TOPIC, value, key).result()
             count += 1
+        assert isinstance(store.log, BucketLog)
         done.put((count, store.log.lost_races))
 
 

@@ -21,7 +21,7 @@ import kmq_spark as kmq
 from benchmarks import dataset, stores
 from benchmarks.cases.senders import SPAWN
 from benchmarks.clock import stopwatch
-from benchmarks.job import Job, Measure, Sample
+from benchmarks.job import PARTITIONS, Job, Measure, Sample
 
 #: Records per key in the topic that is compacted.
 _VERSIONS = 4
@@ -33,7 +33,7 @@ _LONG = 22.0
 def _filled(job: Job, rows: int, **settings: Any) -> Path:
     path = stores.new_path(job)
     with kmq.open(path, durability="os", maintenance=False) as store:
-        store.create_topic(stores.TOPIC, partitions=stores.PARTITIONS, **settings)
+        store.create_topic(stores.TOPIC, partitions=PARTITIONS, **settings)
         distinct = rows // _VERSIONS
         with store.producer() as producer:
             for _ in range(_VERSIONS):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import kmq_spark as kmq
 from benchmarks import stores
-from benchmarks.job import Job, Measure, Sample
+from benchmarks.job import PARTITIONS, Job, Measure, Sample
 from kmq_spark.datasource.columns.tables import table_spark_schema
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.tasks import plan_tasks
@@ -31,7 +31,7 @@ _LOOKUPS = 300
 
 def segments(job: Job) -> Measure:
     """As many segments as `records` says, a million by default."""
-    path = stored_segments(job, job.sizes.records, stores.PARTITIONS)
+    path = stored_segments(job, job.sizes.records, PARTITIONS)
 
     def measure() -> Sample:
         code = f"from benchmarks.cases.manifest import measured; print(measured({str(path)!r}))"

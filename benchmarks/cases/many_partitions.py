@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 
 import kmq_spark as kmq
 from benchmarks import stores
@@ -20,6 +21,7 @@ from benchmarks.job import Job, Measure, Sample
 from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import parse_source_options
+from kmq_spark.datasource.planning.tasks import PlacedRanges, Task
 from kmq_spark.datasource.planning.view import columns_of_read, plain_view
 from kmq_spark.datasource.stream_reader import KmqStreamReader
 
@@ -60,9 +62,13 @@ def _triggers(
         end = stream.latestOffset(start, limit)
         tasks = stream.partitions(start, end)
         spent = time.process_time() - begin
-        assert sum(len(run.places) for task in tasks for run in task.runs) == _PARTITIONS
+        assert sum(len(run.offsets) for run in _runs(tasks)) == _PARTITIONS
         start = _as_spark(end)
         yield spent * 1e3, len(json.dumps(end))
+
+
+def _runs(tasks: Sequence[InputPartition]) -> list[PlacedRanges]:
+    return [run for task in tasks if isinstance(task, Task) for run in task.runs]
 
 
 def _one_for_each() -> pa.RecordBatch:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import spark_session, stores
-from benchmarks.job import Job, Measure, Sample
+from benchmarks.job import PARTITIONS, Job, Measure, Sample
 
 _FORGET_PEAK = "5"
 _RECORD = 112
@@ -22,8 +22,8 @@ def workers(job: Job) -> Measure:
     """As many GiB as `--gib` says."""
     times = max(round(job.sizes.gib * (1 << 30) / (_ROWS * _RECORD)), 2)
     path = str(stores.filled_by_arrow(job, _ROWS, times=times))
-    share = _ROWS * times // stores.PARTITIONS // 2
-    half = ",".join(f'"{number}":{share}' for number in range(stores.PARTITIONS))
+    share = _ROWS * times // PARTITIONS // 2
+    half = ",".join(f'"{number}":{share}' for number in range(PARTITIONS))
     session = spark_session.start(job)
 
     def peak(**options: str) -> float:

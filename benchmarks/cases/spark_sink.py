@@ -8,7 +8,6 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def _rows(session: SparkSession, count: int) -> DataFrame:
     )
 
 
-def _rate(job: Job, write: Callable[[], None]) -> float:
+def _rate(job: Job, write: Callable[[], object]) -> float:
     with stopwatch() as watch:
         write()
     return job.sizes.spark_rows / watch.seconds
@@ -234,7 +233,7 @@ def driver_commit(job: Job) -> Measure:
             sink = open_sink(SinkOptions(url=path, topic=stores.TOPIC))
             keyless = [rows.select(["value"]) for rows in dataset.arrow_batches(10_000, 10_000)]
             (entry,) = write_task(sink, keyless, task=0).staged
-            staged = [replace(entry, staged=uuid.uuid4().bytes) for _ in range(STAGED_FILES)]
+            staged = [entry._replace(staged=uuid.uuid4().bytes) for _ in range(STAGED_FILES)]
             raw = [pickle.dumps(Written((each,), (), "query")) for each in staged]
             with stopwatch() as watch:
                 written = [pickle.loads(message) for message in raw]

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import statistics
 
-from benchmarks import spark_session, stores
+from benchmarks import spark_session
 from benchmarks.cases.manifest import stored_segments
 from benchmarks.clock import stopwatch
-from benchmarks.job import Job, Measure, Sample
+from benchmarks.job import PARTITIONS, Job, Measure, Sample
 
 _TIMES = 3
 
 
 def tables(job: Job) -> Measure:
     """As many segments as `records` says, a million by default; the rows of a table are counted."""
-    path = str(stored_segments(job, job.sizes.records, stores.PARTITIONS))
+    path = str(stored_segments(job, job.sizes.records, PARTITIONS))
     session = spark_session.start(job)
     reader = session.read.format("kmq")
-    rows = {"segments": job.sizes.records, "partitions": stores.PARTITIONS, "topics": 1}
+    rows = {"segments": job.sizes.records, "partitions": PARTITIONS, "topics": 1}
 
     def took_ms(table: str) -> float:
         with stopwatch() as watch:

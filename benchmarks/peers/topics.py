@@ -6,7 +6,7 @@ import time
 import uuid
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks import dataset
 from benchmarks.job import PARTITIONS

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from benchmarks.races import message_phases as phases
 from benchmarks.races.message_phases import USERS, Task
+from benchmarks.races.race_messages import NAMES
 from benchmarks.races.workers import (
     Took,
     existing_folder,
@@ -99,7 +100,7 @@ def run(messages: int, folder: str, *, by: str, users: str) -> Result:
     """One run of the race."""
     path = f"{folder}/{by}-{users}"
     phases.prepare(path)
-    tasks = [Task(path, number, messages // (USERS * len(phases.NAMES))) for number in range(USERS)]
+    tasks = [Task(path, number, messages // (USERS * len(NAMES))) for number in range(USERS)]
     crews = [tasks] if users == "threads" else [[task] for task in tasks]
     send, pull = phases.PHASES[by]
     sending, memory = timed(send, crews)
@@ -107,7 +108,7 @@ def run(messages: int, folder: str, *, by: str, users: str) -> Result:
     pulling, more = timed(pull, crews)
     phases.expect_no_keys(path)
     shutil.rmtree(path)
-    count = tasks[0].each * USERS * len(phases.NAMES)
+    count = tasks[0].each * USERS * len(NAMES)
     return Result(f"{by}, {users}", count, sending, pulling, max(memory, more), stored / count)
 
 
@@ -143,11 +144,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     room = "where stores are made (some 300 bytes a message)"
     parser.add_argument("--folder", type=existing_folder, help=room)
     options = parser.parse_args(arguments)
-    least = USERS * len(phases.NAMES)
+    least = USERS * len(NAMES)
     if options.messages < least:
         parser.error(
             f"--messages is {options.messages}: each of {USERS} producers sends to each of "
-            f"{len(phases.NAMES)} names, so at least {least} are needed"
+            f"{len(NAMES)} names, so at least {least} are needed"
         )
     results: list[Result] = []
     with own_folder(options.folder) as folder:

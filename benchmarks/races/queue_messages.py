@@ -43,7 +43,7 @@ def messages(queues: _Numbers, indexes: _Numbers) -> pa.Array:
     rows[:, 48:52] = indexes.astype("<u4").view(np.uint8).reshape(-1, 4)
     rows[:, 52:56] = checks.astype("<u4").view(np.uint8).reshape(-1, 4)
     rows[:, 56:] = ord("=")
-    bounds = pa.py_buffer(np.arange(0, (len(rows) + 1) * SMALL, SMALL, np.int32))
+    bounds = pa.py_buffer(np.arange(0, (len(rows) + 1) * SMALL, SMALL, dtype=np.int32))
     small = pa.Array.from_buffers(pa.binary(), len(rows), [None, bounds, pa.py_buffer(rows)])
     return _with_large(small, np.flatnonzero((queues + 7 * indexes) % LARGE_EVERY == 0))
 

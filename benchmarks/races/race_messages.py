@@ -105,7 +105,7 @@ def _flat(column: pa.Array) -> list[pa.Array]:
 
 
 def _fixed(rows: npt.NDArray[np.uint8]) -> pa.Array:
-    bounds = np.arange(0, rows.size + 1, rows.shape[1], np.int32)
+    bounds = np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32)
     return pa.Array.from_buffers(
         pa.binary(), len(rows), [None, pa.py_buffer(bounds), pa.py_buffer(rows)]
     )
@@ -138,7 +138,7 @@ def _properties(counters: _Numbers) -> pa.Array:
 
 @lru_cache(maxsize=8)
 def _bounds(count: int, each: int) -> pa.Array:
-    return pa.array(np.arange(0, count * each + 1, each, np.int32))
+    return pa.array(np.arange(0, count * each + 1, each, dtype=np.int32))
 
 
 _FIVE = np.arange(10**5)[:, None] // 10 ** np.arange(4, -1, -1) % 10
@@ -148,7 +148,8 @@ _DIGITS_OF = (_FIVE + ord("0")).astype(np.uint8)
 
 def _digits(numbers: _Numbers) -> npt.NDArray[np.uint8]:
     halves = np.stack(np.divmod(numbers, len(_DIGITS_OF)), axis=1)
-    return _DIGITS_OF[halves].reshape(len(numbers), _DIGITS)
+    found: npt.NDArray[np.uint8] = _DIGITS_OF[halves].reshape(len(numbers), _DIGITS)
+    return found
 
 
 def _number(digits: npt.NDArray[np.uint8]) -> _Numbers:

@@ -156,7 +156,10 @@ class KeyedQueues(Resource):
         return pa.table({"index": indexes, "value": values})
 
     def get_many(
-        self, queues: Sequence[str | bytes], offsets: int | Sequence[int] | None, num: int
+        self,
+        queues: Sequence[str | bytes],
+        offsets: int | Sequence[int] | np.ndarray[Any, Any] | None,
+        num: int,
     ) -> pa.Table:
         """Return at most `num` messages of each of many queues; much quicker than a `get` for each.
 
