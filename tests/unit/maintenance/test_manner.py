@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import kmq_spark as kmq
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.disk import replica
 from kmq_storage.maintenance.maintain import tidy
 from kmq_storage.maintenance.manner import Manner, Pace, resting
 from kmq_storage.objects.memory import MemoryDisk
@@ -86,3 +87,16 @@ def test_maintenance_rests_between_the_pieces_of_a_segment(store: kmq.Store):
     sealed, _ = tidy(store.log, seal_after=0.0, manner=Manner(rest=lambda: rests.append(1)))
     assert sealed.rows == 200
     assert len(rests) > 1
+
+
+@pytest.mark.parametrize(("threads", "pauses"), [(1, 0), (2, 3)])
+def test_who_reads_a_long_log_lets_other_threads_run_in_between(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch, threads: int, pauses: int
+):
+    for _ in range(100):
+        send_rows(store.log, "t", [Sent(None, b"v")])
+    slept = list[float]()
+    monkeypatch.setattr(replica, "SYSTEM", replace(SYSTEM, sleep=slept.append))
+    monkeypatch.setattr("threading.active_count", lambda: threads)
+    assert store.log.snapshot()[0].lsn == store.log.refresh().lsn
+    assert len(slept) == pauses
