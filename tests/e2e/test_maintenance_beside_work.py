@@ -16,7 +16,7 @@ import kmq_spark as kmq
 from kmq_storage import paths
 from kmq_storage.environment import SYSTEM
 from kmq_storage.log.disk.local_log import LocalLog
-from kmq_storage.log.moving import planning
+from kmq_storage.log.moving import looking_again, planning
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.compact import compact_keys, merge, plan_merges
@@ -133,6 +133,12 @@ def _reading(store: kmq.Store) -> Callable[[], None]:
     return step
 
 
+def _expect_right_counts(state: StoreState) -> None:
+    for topic in ("plain", "keyed"):
+        for number in range(PARTITIONS):
+            assert counted(state.topic(topic).partition(number)) == held(state, topic, number)
+
+
 def test_everything_at_once_loses_doubles_and_moves_nothing(tmp_path: Path):
     stores = [_open(tmp_path / "store") for _ in range(5)]
     stores[0].create_topic("plain", partitions=PARTITIONS)
@@ -152,10 +158,7 @@ def test_everything_at_once_loses_doubles_and_moves_nothing(tmp_path: Path):
         consume()
     assert found == sent
     for store in [*stores, _open(tmp_path / "store")]:
-        state = store.log.refresh()
-        for topic in ("plain", "keyed"):
-            for number in range(PARTITIONS):
-                assert counted(state.topic(topic).partition(number)) == held(state, topic, number)
+        looking_again(store.log, _expect_right_counts)  # as readers do, for the same reason
         for number in range(PARTITIONS):
             values = store.read("plain", partitions=[number]).read_all()["value"].to_pylist()
             assert values == sent[number]
