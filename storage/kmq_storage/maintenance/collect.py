@@ -56,17 +56,22 @@ def collect(log: CommitLog, *, grace: float = limits.COLLECT_GRACE) -> CollectRe
     When the process is killed, the next collection goes on, since roots are deleted last. On a
     disk, nothing happens while another process collects.
     """
+    return try_collect(log, grace=grace) or CollectReport()
+
+
+def try_collect(log: CommitLog, *, grace: float) -> CollectReport | None:
+    """Collect; None when another process collects, or was faster."""
     check_writable(log.files)
     files = log.files
     deletion = _Deletion(files)
     with translated(files.url), _alone(log) as alone:
-        if not alone:
-            return deletion.report()
         now = files.now()
-        plan = _try_plan(log, deletion, now, grace)
-        if plan.condemn:
+        plan = _try_plan(log, deletion, now, grace) if alone else None
+        if plan and plan.condemn:
             log.commit([Unit((CondemnEntry(plan.condemn),))], durable=True)
             plan = _try_plan(log, deletion, now, grace)
+        if plan is None:
+            return None
         _carry_out(log, plan, deletion)
         deletion.remove_all(_left_slips(log, now - _us(limits.ORPHAN_AGE)))
     return deletion.report()
@@ -83,8 +88,8 @@ def _alone(log: CommitLog) -> AbstractContextManager[bool]:
     return held_if_free(log.files.open_lock(paths.COLLECT_LOCK))
 
 
-def _try_plan(log: CommitLog, deletion: _Deletion, now: int, grace: float) -> CollectPlan:
-    """Plan a collection; an empty plan when another collector is faster.
+def _try_plan(log: CommitLog, deletion: _Deletion, now: int, grace: float) -> CollectPlan | None:
+    """Plan a collection; None when another collector is faster.
 
     A process that pins after the roots were listed finds only files that these roots or later
     commits name. A clone that has removed its pin has written its record.
@@ -103,11 +108,11 @@ def _try_plan(log: CommitLog, deletion: _Deletion, now: int, grace: float) -> Co
         plan = replace(plan, dropped=(*plan.dropped, *useless))
         return plan_collect(_facts(log, plan, cloned, orphans_before=orphans_before))
     except (FileNotFoundError, OffsetOutOfRangeError):
-        return CollectPlan()
+        return None
     except CorruptionError as error:
         if missing_file(error) is None:
             raise
-        return CollectPlan()
+        return None
 
 
 def _facts(

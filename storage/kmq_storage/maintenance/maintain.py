@@ -16,7 +16,7 @@ from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.maintenance.candidates import wanted_rows
 from kmq_storage.maintenance.checkpointing import check_undamaged, new_checkpoint
-from kmq_storage.maintenance.collect import collect, roots_of
+from kmq_storage.maintenance.collect import roots_of, try_collect
 from kmq_storage.maintenance.collect_rule import plan_roots
 from kmq_storage.maintenance.compact import (
     compact_keys,
@@ -201,6 +201,7 @@ def finish(
         roots = plan_roots(list(roots_of(log.files)), since=now - round(grace * 1e6), pinned=pinned)
         if not (due or roots.dropped or last.is_due(roots.floor, now)):
             return written, CollectReport()
-        collected = collect(log, grace=grace)
+        if (collected := try_collect(log, grace=grace)) is None:
+            return written, CollectReport()  # another one is at it, or was: look again next time
         last.note(roots.floor, now, is_remote=log.is_remote)
         return written, collected

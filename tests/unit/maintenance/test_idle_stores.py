@@ -12,9 +12,10 @@ from collections.abc import Callable
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage import limits
+from kmq_storage import limits, paths
 from kmq_storage.maintenance import maintain as module
 from kmq_storage.maintenance.last_look import LastLook
+from kmq_storage.objects.files import held_if_free
 from tests.support.clock import Clock
 from tests.support.counting_bucket import CountingBucket
 from tests.support.dying_disk import DyingDisk
@@ -100,7 +101,7 @@ def test_a_pin_holds_what_it_needs_and_makes_nobody_look_again_and_again(
             disk.ahead += DAY // 24
             store.maintain()
             with monkeypatch.context() as patched:
-                patched.setattr(module, "collect", None)  # it would be called in vain
+                patched.setattr(module, "try_collect", None)  # it would be called in vain
                 store.maintain()
             before = store.stats().files["checkpoints"]
         store.maintain()
@@ -114,6 +115,16 @@ def test_what_a_writer_that_died_left_goes_though_nothing_was_ever_sealed(
     assert store.maintain().checkpoint.lsn == 0
     clock.pass_seconds(25 * 3600)
     assert store.maintain().checkpoint.lsn == 1
+
+
+def test_who_met_another_collector_looks_again(disk: DyingDisk):
+    last = LastLook()
+    with _filled(disk) as store:
+        store.checkpoint()
+        disk.ahead += DAY
+        with held_if_free(disk.open_lock(paths.COLLECT_LOCK)):
+            assert module.maintain(store.log, last).collected.files == 0
+        assert module.maintain(store.log, last).collected.files > 0
 
 
 def test_a_store_in_which_nothing_happens_is_looked_through_once_and_then_each_day():
