@@ -105,6 +105,19 @@ def test_an_idle_follower_goes_on_with_long_pauses_however_short_its_calls_are(
     assert len(proxy.requests) <= 10  # two a call at most, where short pauses make hundreds
 
 
+def test_an_idle_consumer_asks_twice_a_poll_at_most(proxy: FaultProxy):
+    url, options = proxy.server.new_url(), proxy.options()
+    with kmq.open(url, storage_options=options, maintenance=False) as store:
+        store.create_topic("t")
+        with store.consumer(topics=["t"]) as consumer:
+            assert consumer.poll(timeout=1.5) is None  # by now the pauses are longer than a poll
+            proxy.requests.clear()
+            for _ in range(20):
+                assert consumer.poll(timeout=0.02) is None
+    assert len(proxy.requests) <= 40
+    assert set(_methods(proxy)) == {"GET"}
+
+
 def test_an_idle_follower_makes_at_most_1800_requests_an_hour():
     begun, requests = 10.0, 0
     idle = begun
