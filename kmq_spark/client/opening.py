@@ -46,7 +46,7 @@ def open_store(
             `cache_folder`: a folder in which the processes of this host share what they read of
             staged batches, segments and manifest pages, up to `cache_folder_bytes` (10 GiB).
         maintenance: Maintain the store in a background thread (as `Store.maintain` does) once it
-            has a producer.
+            has a producer, a member of a group, or an open queue.
         environment: The source of time, ids and randomness; tests replace it.
 
     Raises:

@@ -38,7 +38,7 @@ from kmq_storage import topics
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
 from kmq_storage.log.state.topic_state import Topic
-from kmq_storage.maintenance.background import BackgroundMaintenance
+from kmq_storage.maintenance.background import CONSUMER_INTERVALS, BackgroundMaintenance
 from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.model import Commit, TopicInfo
 from kmq_storage.names import check_name
@@ -67,7 +67,8 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         """`again` reopens the log read-only: keyed queues ask it once the store was closed."""
         #: The commit log beneath, for code that plans its own reads (the Spark source).
         self.log = log
-        self._maintenance = BackgroundMaintenance(log) if maintenance else None
+        kept_up = maintenance and not log.files.read_only
+        self._maintenance = BackgroundMaintenance(log) if kept_up else None
         self._last_look = LastLook()
         self._handles: Living[AbstractContextManager[Any]] = Living()
         self._keyed_queues: dict[str, SharedQueues] = {}
@@ -277,8 +278,7 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         producer = Producer(self.log, settings)
         self._handles.add(producer)
         producer._start()
-        if self._maintenance is not None:
-            self._maintenance.start()
+        self._keep_up(every=1)
         return producer
 
     def keyed_queues(
@@ -306,6 +306,7 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         settings = {setting: value for setting, value in wanted.items() if value is not None}
         ensure_keyed_topic(self.log, check_name("topic", name), settings)
         made = SharedQueues(self.log, name, self.producer, self._again)
+        self._keep_up()
         return KeyedQueues(self._keyed_queues.setdefault(name, made))
 
     def consumer(
@@ -362,7 +363,14 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
             consumer.close()
             raise
         self._handles.add(consumer)
+        if group is not None:
+            self._keep_up()
         return consumer
+
+    def _keep_up(self, *, every: int = CONSUMER_INTERVALS) -> None:
+        """Maintain the store in the background, since something commits to it from now on."""
+        if self._maintenance is not None:
+            self._maintenance.start(every=every)
 
     # --- lifetime -----------------------------------------------------------------------
 

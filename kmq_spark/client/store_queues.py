@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any
@@ -24,6 +24,7 @@ class StoreQueues:
 
     log: CommitLog
     _handles: Living[AbstractContextManager[Any]]
+    _keep_up: Callable[[], None]
 
     def create_queue(
         self,
@@ -135,4 +136,5 @@ class StoreQueues:
         """
         queue = Queue(self.log, name, prefetch)
         self._handles.add(queue)
+        self._keep_up()
         return queue

@@ -72,6 +72,7 @@ class StoreUser(BothSpellings, StaysHere):
             self._shared = _shared[path]
             self._shared.users += 1
         self._store, self._host = self._shared.store, self._shared.store.url
+        self._store._keep_up()
         #: The thread that shuts it down.
         self._closed_by: int | None = None
         #: What is done at the end, the last entry first.

@@ -64,6 +64,7 @@ class Kmq(StaysHere):
     def __init__(self, store: Store, topic: str) -> None:
         self.topic = topic
         self._reader = SharedReader(store.log, topic)
+        store._keep_up()
 
     @property
     def current_write_index(self) -> int:

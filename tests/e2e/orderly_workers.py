@@ -6,11 +6,15 @@ import os
 import threading
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import kmq_spark as kmq
+from kmq_spark.client.consuming.settings import ConsumerSettings
+from kmq_spark.client.orderly import listening, reading
 
 TOPIC = "t"
 #: Of so many records one is suspended once before.
@@ -43,6 +47,19 @@ def consume_orderly(url: str, diary: str, pipe: Connection) -> None:
         pipe.recv()
 
 
+def consume_with_short_sessions(url: str, diary: str, pipe: Connection) -> None:
+    """The same, with a session of 2 seconds instead of 45, and an owner who looks after 1, not 20.
+
+    The second must be less than the first, as they are where nothing is patched.
+    """
+    session = partial(ConsumerSettings, session_timeout=2.0)
+    with (
+        patch.object(reading, "ConsumerSettings", session),
+        patch.object(listening, "_OWNER_SECONDS", 1.0),
+    ):
+        consume_orderly(url, diary, pipe)
+
+
 class Event(NamedTuple):
     """A line of the diary."""
 
@@ -57,13 +74,18 @@ class Diary:
 
     path: Path
 
-    def events(self) -> dict[int, list[Event]]:
-        """Everything, as it happened."""
+    def events(self, since: int = 0) -> dict[int, list[Event]]:
+        """Everything from a line on, as it happened."""
         found: dict[int, list[Event]] = defaultdict(list)
-        for line in self.path.read_text().splitlines():
+        for line in self.path.read_text().splitlines()[since:]:
             what, process, partition, offset = line.split()
             found[int(partition)].append(Event(what, int(process), int(offset)))
         return found
+
+    @property
+    def lines(self) -> int:
+        """How much was written so far."""
+        return len(self.path.read_text().splitlines())
 
     def done(self) -> set[tuple[int, int]]:
         """The records that some listener was done with."""
@@ -75,13 +97,13 @@ class Diary:
         }
 
 
-def check_order(events: list[Event], killed: set[int]) -> int:
+def check_order(events: list[Event], killed: set[int], expected: int = 0) -> int:
     """How often records came again: to a new owner, from where the killed one had committed.
 
     Nothing is passed over, and nobody begins while somebody else is inside who lives.
     """
     inside: Event | None = None
-    expected, owner, again = 0, 0, 0
+    owner, again = 0, 0
     for event in events:
         if event.what == "begin":
             assert inside is None or inside.process in killed, f"{event} while {inside} goes on"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ class OpensOrderly:
 
     log: CommitLog
     _handles: Living[AbstractContextManager[Any]]
+    _keep_up: Callable[[], None]
 
     def orderly_consumer(
         self,
@@ -66,4 +67,5 @@ class OpensOrderly:
         )
         consumer = OrderlyConsumer(self.log, group, topics, listener, settings)
         self._handles.add(consumer)
+        self._keep_up()
         return consumer

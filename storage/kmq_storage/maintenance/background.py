@@ -21,8 +21,12 @@ _LOGGER = logging.getLogger(__name__)
 #: Seconds that closing waits for the current step; a longer step ends by itself later.
 _PATIENCE = 2.0
 
-#: While nothing is written, maintenance looks for due work only every this many intervals.
+#: While nothing is written, maintenance looks for due work only in every sixth round.
 _IDLE_ROUNDS = 6
+
+#: Intervals between the rounds of a process that only consumes. Those that send come first: they
+#: make most of the work, and have less to lose by it than one that waits for records.
+CONSUMER_INTERVALS = 6
 
 
 class BackgroundMaintenance:
@@ -33,11 +37,14 @@ class BackgroundMaintenance:
         self._stopped = Flag()
         self._thread: threading.Thread | None = None
         self._seen = 0
+        #: Intervals between two rounds.
+        self._every = CONSUMER_INTERVALS
         self._last = LastLook()
         reopen_in_child(self._after_fork)
 
-    def start(self) -> None:
-        """Start the thread, unless it runs already."""
+    def start(self, *, every: int = 1) -> None:
+        """Start the thread, unless it runs; `every`: intervals between two rounds, at most."""
+        self._every = min(self._every, every)
         if self._thread is None and not self._stopped.is_set():
             thread = threading.Thread(target=self._run, name="kmq-maintenance", daemon=True)
             try:
@@ -52,8 +59,11 @@ class BackgroundMaintenance:
         self._thread = None
 
     def _run(self) -> None:
-        idle = 0
+        idle = waited = 0
         while not self._stopped.wait(limits.MAINTAIN_INTERVAL):
+            if (waited := waited + 1) < self._every:
+                continue
+            waited = 0
             try:
                 lsn = self._log.known_state.lsn
                 idle = idle + 1 if lsn == self._seen else 0

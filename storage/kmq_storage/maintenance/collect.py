@@ -135,8 +135,8 @@ def _facts(
             refs = _pages_of(files, root)
             named.add_pages((ref for ref in refs if ref.page_id not in kept.pages), whole=False)
     for commit in log.commits(None):
-        file_ids = filter(None, map(named_file, commit.entries))
-        (named if commit.lsn <= roots.floor else kept).add_ids(file_ids)
+        if file_ids := list(filter(None, map(named_file, commit.entries))):  # few name any
+            (named if commit.lsn <= roots.floor else kept).add_ids(file_ids)
     return CollectFacts(
         files=tuple(_collectable(files, is_remote=log.is_remote)),
         kept=kept,

@@ -198,8 +198,10 @@ def finish(
         written = new_checkpoint(log) if due else CheckpointReport(newest)
         now = log.files.now()
         pinned = pinned_lsn(log.files, now, log.files.remove)
-        roots = plan_roots(list(roots_of(log.files)), since=now - round(grace * 1e6), pinned=pinned)
-        if not (due or roots.dropped or last.is_due(roots.floor, now)):
+        span = round(grace * 1e6)
+        roots = plan_roots(list(roots_of(log.files)), since=now - span, pinned=pinned)
+        is_due = due or roots.dropped or last.is_due(roots.floor, now)
+        if not is_due or last.is_recent(now, span):
             return written, CollectReport()
         if (collected := try_collect(log, grace=grace)) is None:
             return written, CollectReport()  # another one is at it, or was: look again next time
