@@ -34,7 +34,11 @@ def run(folder: Path) -> None:
         _writes_and_reads_a_batch(spark, url)
         _writes_a_stream_exactly_once(spark, store, url, folder)
         _reads_a_stream_or_says_why_not(spark, url, folder)
+        _moves_a_group_by_batch_jobs(spark, store, url)
+        _shows_the_state_as_tables(spark, url)
         if _STREAMS:
+            _moves_a_group_by_limited_batches(spark, store, url, folder)
+            _recognises_a_topic_that_was_made_again(spark, store, url, folder)
             _lives_through_long_pauses(spark, store, url, folder)
         spark.stop()
 
@@ -87,6 +91,52 @@ def _reads_a_stream_or_says_why_not(spark: SparkSession, url: str, folder: Path)
         return
     with pytest.raises(PySparkException, match="can't read a stream from kmq"):
         patiently(_to_its_end, writer)
+
+
+def _moves_a_group_by_batch_jobs(spark: SparkSession, store: kmq.Store, url: str) -> None:
+    for expected in (100, 0):
+        with kmq.incremental(spark, url, group="job", subscribe="orders") as new:
+            assert new.df.count() == expected
+    assert sum(store.describe_group("job").committed["orders"].values()) == 100
+
+
+def _shows_the_state_as_tables(spark: SparkSession, url: str) -> None:
+    names = ("topics", "partitions", "groups", "members", "segments", "commits", "queues")
+    tables = {name: spark.read.format("kmq").option("table", name).load(url) for name in names}
+    counts = {name: table.count() for name, table in tables.items()}
+    assert (counts["topics"], counts["partitions"], counts["groups"]) == (3, 4, 2), counts
+    assert counts["commits"] >= 3, counts
+
+
+def _moves_a_group_by_limited_batches(
+    spark: SparkSession, store: kmq.Store, url: str, folder: Path
+) -> None:
+    stream = spark.readStream.format("kmq").options(
+        subscribe="orders", startingOffsets="earliest", group="stream", maxOffsetsPerTrigger=40
+    )
+    writer = stream.load(url).writeStream.format("noop").trigger(availableNow=True)
+    query = patiently(_to_its_end, writer.option("checkpointLocation", str(folder / "limited")))
+    sizes = [batch["numInputRows"] for batch in query.recentProgress]
+    assert [size for size in sizes if size] == [40, 40, 20], sizes
+    assert sum(store.describe_group("stream").committed["orders"].values()) == 100
+    assert sum(kmq.lag(query)["orders"].values()) == 0
+
+
+def _recognises_a_topic_that_was_made_again(
+    spark: SparkSession, store: kmq.Store, url: str, folder: Path
+) -> None:
+    store.create_topic("again")
+    rows = spark.range(3).selectExpr("cast(id as string) value")
+    stream = spark.readStream.format("kmq").option("subscribe", "again")
+    writer = stream.option("startingOffsets", "earliest").load(url).writeStream.format("noop")
+    writer = writer.option("checkpointLocation", str(folder / "again")).trigger(availableNow=True)
+    rows.write.format("kmq").mode("append").option("topic", "again").save(url)
+    patiently(_to_its_end, writer)
+    store.delete_topic("again")
+    store.create_topic("again")
+    rows.write.format("kmq").mode("append").option("topic", "again").save(url)
+    with pytest.raises(PySparkException, match="made again"):
+        _to_its_end(writer)
 
 
 def _lives_through_long_pauses(

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -28,6 +28,13 @@ _QUICK = {
 }
 
 
+def miss(reason: str) -> NoReturn:
+    """Skip the test with the reason; fail it where KMQ_REQUIRE names spark."""
+    if "spark" in os.environ.get("KMQ_REQUIRE", "").split(","):
+        pytest.fail(f"KMQ_REQUIRE asks for spark, but {reason}")
+    pytest.skip(reason)
+
+
 def require_jvm() -> None:
     """Skip the test with the reason; fail it where KMQ_REQUIRE names spark."""
     from kmq_spark.cli.runtime_checks import check_java, check_library
@@ -36,9 +43,7 @@ def require_jvm() -> None:
     if not (wrong := [check for check in checks if check.status != "ok"]):
         return
     reason = f"{wrong[0].name}: {wrong[0].found}. {wrong[0].advice}"
-    if "spark" in os.environ.get("KMQ_REQUIRE", "").split(","):
-        pytest.fail(f"KMQ_REQUIRE asks for spark, but {reason}")
-    pytest.skip(reason)
+    miss(reason)
 
 
 def stay_on_this_machine() -> None:
@@ -78,6 +83,4 @@ def require_delta(spark: SparkSession) -> None:
     if "io.delta" in (spark.conf.get("spark.sql.extensions", "") or ""):
         return
     reason = "Delta's jars could not be fetched from Maven Central"
-    if "spark" in os.environ.get("KMQ_REQUIRE", "").split(","):
-        pytest.fail(f"KMQ_REQUIRE asks for spark, but {reason}")
-    pytest.skip(reason)
+    miss(reason)
