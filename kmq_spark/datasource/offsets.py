@@ -5,7 +5,7 @@ the next one to read. Spark compares a stream's offsets as text, so equal positi
 equal text: names are sorted, and so are partitions, by number. An offset of ours adds one entry,
 under a key that no topic can have:
 
-    "#kmq": {"first": {...}, "ids": {"orders": "3f0e..."}, "query": "77ab...", "version": 1}
+    "#kmq": {"deleted": "c20d...", "first": {...}, "ids": {"orders": "3f0e..."}, "version": 1}
 
 - `ids` tells a topic from a later one of the same name.
 - `first` is where the first batch begins: Spark remembers only where it ends
@@ -15,6 +15,8 @@ under a key that no topic can have:
   (docs/design/spark-groups.md).
 - `left` has the positions, by topic id, of partitions that the query had read and its options leave
   out now. The query goes on there when the options cover them again.
+- `deleted` is the id of the topic that had been deleted last. A topic that was deleted after it and
+  is not in `ids` came and went unseen. Older versions wrote none.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ Positions = Mapping[str, Mapping[int, int]]
 #: A partition's number as text, cached: all batches of a query name the same partitions.
 _text = lru_cache(maxsize=1 << 16)(str)
 
+#: Stands for the topic that was deleted last, while none was.
+NONE_DELETED = uuid.UUID(int=0)
 #: No topic can be called that.
 OWN_KEY = "#kmq"
 _VERSION = 1
@@ -50,6 +54,8 @@ class StreamOffset:
     first: Positions | None = None
     #: Positions of partitions that the options leave out now; they may be covered again.
     left: Mapping[uuid.UUID, Mapping[int, int]] = field(default_factory=dict)
+    #: The topic that had been deleted last; None where it wasn't noted.
+    deleted: uuid.UUID | None = None
     #: The query's id, if it has a group: the same in all runs of one checkpoint.
     query: uuid.UUID | None = None
 
@@ -67,6 +73,8 @@ class StreamOffset:
             own["first"] = _to_json(self.first)
         if self.left:
             own["left"] = _to_json({str(topic_id): at for topic_id, at in self.left.items()})
+        if self.deleted is not None:
+            own["deleted"] = str(self.deleted)
         if self.query is not None:
             own["query"] = str(self.query)
         return {OWN_KEY: dict(sorted(own.items())), **_to_json(self.positions)}
@@ -93,6 +101,7 @@ def parse_stream_offset(data: Any) -> StreamOffset:
         ids={name: uuid.UUID(text) for name, text in own["ids"].items()} if "ids" in own else None,
         first=_from_json(own["first"]) if "first" in own else None,
         left={uuid.UUID(key): at for key, at in _from_json(own.get("left", {})).items()},
+        deleted=uuid.UUID(own["deleted"]) if "deleted" in own else None,
         query=uuid.UUID(own["query"]) if "query" in own else None,
     )
 

@@ -64,7 +64,7 @@ def _continued_by_group(
 ) -> dict[str, dict[int, int]]:
     """Return where the group continues in topics that it knows; new partitions begin at the start.
 
-    A topic that was made again begins anew. What the group had not read of the old one is lost.
+    A topic that was made again begins anew. What the group had not read of the old ones is lost.
     """
     group = options.group
     if group is None:
@@ -74,9 +74,10 @@ def _continued_by_group(
     begins = {}
     for name, topic in coverage.topics.items():
         if topic.id not in offsets and name in left:
-            gone_id = uuid.UUID(bytes=left[name].id)
-            ends = ends_of_deleted(state, options, name, gone_id)
-            losses.report_deleted(state, name, gone_id, left[name].groups[group], ends)
+            for gone in left[name]:
+                gone_id = uuid.UUID(bytes=gone.id)
+                ends = ends_of_deleted(state, options, name, gone_id)
+                losses.report_deleted(state, name, gone_id, gone.groups.get(group, {}), ends)
         elif topic.id not in offsets:
             continue
         known = offsets.get(topic.id, {})

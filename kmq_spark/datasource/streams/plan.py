@@ -7,10 +7,10 @@ offset to another reads, also when Spark replays a batch of an earlier run.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 
-from kmq_spark.datasource.offsets import Positions, StreamOffset
+from kmq_spark.datasource.offsets import NONE_DELETED, Positions, StreamOffset
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.planning.coverage import (
     Coverage,
@@ -28,6 +28,7 @@ from kmq_spark.datasource.streams.waiting import WaitingRecords
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
+from kmq_storage.names import queue_of_log
 
 
 def log_end(state: StoreState, options: SourceOptions) -> StreamOffset:
@@ -53,7 +54,7 @@ def next_end(
     """
     if final is not None:
         _check_final_end(state, start, final)
-    _report_deleted(state, options, start, losses)
+    deleted = _report_deleted(state, options, start, losses)
     coverage = cover(state, options, history)
     left = _left_out(state, coverage, start, losses)
     if start.is_start:
@@ -69,12 +70,14 @@ def next_end(
         ids=coverage.ids,
         first=first if start.is_start else new or None,
         left=left,
+        deleted=uuid.UUID(bytes=state.gone.last) if state.gone.last else NONE_DELETED,
     )
     if first == positions:
         check_whole(state, coverage)
         # A new, deleted or lost topic gets into the checkpoint by an empty batch. Otherwise the
-        # next run would not know, nor notice if the topic is deleted before a record was read.
-        if limits.least or _is_same_place(start, end):
+        # next run would not know, nor notice if the topic is deleted before a record was read. And
+        # it would count again what this one has counted of a deleted topic.
+        if not deleted and (limits.least or _is_same_place(start, end)):
             return start, ()
     return end, ranges
 
@@ -145,11 +148,41 @@ def _ends_there(
 
 def _report_deleted(
     state: StoreState, options: SourceOptions, known: StreamOffset, losses: Losses
-) -> None:
-    for name, topic_id in (known.ids or {}).items():
-        if state.topic_by_id(topic_id.bytes) is None:
-            ends = ends_of_deleted(state, options, name, topic_id)
-            losses.report_deleted(state, name, topic_id, known.positions.get(name, {}), ends)
+) -> bool:
+    """Report topics that were deleted since an offset; return whether there are any."""
+    deleted = [
+        (name, topic_id, known.positions.get(name, {}))
+        for name, topic_id in (known.ids or {}).items()
+        if state.topic_by_id(topic_id.bytes) is None
+    ]
+    for name, topic_id, begins in deleted:
+        ends = ends_of_deleted(state, options, name, topic_id)
+        losses.report_deleted(state, name, topic_id, begins, ends)
+    unseen = list(_unseen(state, options, known))
+    for lost in unseen:
+        losses.report_deleted(state, *lost)
+    return bool(deleted or unseen)
+
+
+def _unseen(
+    state: StoreState, options: SourceOptions, known: StreamOffset
+) -> Iterator[tuple[str, uuid.UUID, Mapping[int, int], Mapping[int, int]]]:
+    """Yield topics that came and went since an offset, and what of them is unread.
+
+    The query has seen none of them, but others may have read them for its group.
+    """
+    if known.deleted is None:
+        return
+    seen = {topic_id.bytes for topic_id in (*(known.ids or {}).values(), *known.left)}
+    gone = [each for each in state.gone.since(known.deleted.bytes) if each.id not in seen]
+    names = {each.name for each in gone if queue_of_log(each.name) is None}
+    covered = {*options.subscription.matches(names)}
+    for each in gone:
+        if each.name in covered:
+            topic_id, begins = uuid.UUID(bytes=each.id), each.groups.get(options.group or "", {})
+            ends = ends_of_deleted(state, options, each.name, topic_id) or {}
+            if unread(each.name, begins, ends):
+                yield each.name, topic_id, begins, ends
 
 
 def _check_final_end(state: StoreState, start: StreamOffset, final: StreamOffset) -> None:

@@ -92,3 +92,12 @@ def test_an_offset_copied_from_a_querys_progress_is_a_bound() -> None:
     bound = parse_starting({"startingoffsets": text})
     assert bound is not None
     assert (bound.named, set(bound.ids)) == ({"orders": {0: 5, 1: 7}}, {"orders"})
+
+
+def test_the_topic_that_was_deleted_last_is_kept() -> None:
+    offset = StreamOffset(ids={}, deleted=ORDERS)
+    text = json.dumps(offset.to_json())
+    assert text == (
+        '{"#kmq": {"deleted": "3f0e6d1c-0000-4000-8000-000000000001", "ids": {}, "version": 1}}'
+    )
+    assert parse_stream_offset(json.loads(text)) == offset

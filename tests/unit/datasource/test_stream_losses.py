@@ -325,10 +325,10 @@ def test_whatever_happens_to_topics_every_record_is_read_once_or_lost_once(
     del stream.options["subscribe"]
     stream.options["subscribePattern"] = "^t"
     query, sent, lost = stream.start(), 0, 0
+    query.trigger()  # what is deleted before its first look is none of its losses
     for action, topic, number, count in steps:
         if topic not in {each.name for each in shop.store.topics()}:
             shop.create(topic, 2)
-            query.all_available()  # a topic that the query never saw is none of its losses
         partition = number % shop.partitions(topic)
         start, end = shop.store.offsets(topic)[partition]
         if action == "send":

@@ -152,7 +152,7 @@ def test_the_topics_that_were_deleted_last_are_remembered_across_checkpoints(
     for log in (store.log, open_engine(disk).log):
         gone = log.refresh().gone
         assert [gone.find(topic_id) is not None for topic_id in ids] == [False, True, True]
-        assert {name: each.groups["g"] for name, each in gone.left_by("g").items()} == {
+        assert {name: each[0].groups["g"] for name, each in gone.left_by("g").items()} == {
             "b": {1: 0},
             "c": {1: 0},
         }

@@ -22,7 +22,7 @@ def test_the_golden_store_knows_its_deleted_topics(folder: Path) -> None:
             GoneTopic(FIRST, "orders", (0, 10), {"reader": {1: 3}}),
             GoneTopic(SECOND, "orders", (0, 4), {"reader": {1: 3}}),
         ]
-        assert gone.left_by("reader")["orders"].id == SECOND
+        assert gone.left_by("reader")["orders"][0].id == SECOND
         assert store.verify(deep=True).ok
 
 

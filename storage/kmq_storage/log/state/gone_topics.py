@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from kmq_storage import limits
@@ -72,9 +73,25 @@ class GoneTopics:
         queue = queue_of_log(topic.name)
         return deleted("topic", topic.name) if queue is None else deleted("queue", queue)
 
-    def left_by(self, group: str) -> dict[str, GoneTopic]:
-        """For each name, the last deleted topic that a group had read."""
-        return {topic.name: topic for topic in self if group in topic.groups}
+    @property
+    def last(self) -> bytes | None:
+        """The id of the topic that was deleted last; None while none was."""
+        return next(reversed(self._by_id), None)
+
+    def since(self, topic_id: bytes) -> list[GoneTopic]:
+        """The topics that were deleted after this one; all, if this one is not remembered."""
+        newest_first = reversed(list(self))
+        return list(takewhile(lambda topic: topic.id != topic_id, newest_first))[::-1]
+
+    def left_by(self, group: str) -> dict[str, list[GoneTopic]]:
+        """For each name, the last deleted topic that a group had read, and those after it."""
+        left: dict[str, list[GoneTopic]] = {}
+        for topic in self:
+            if group in topic.groups:
+                left[topic.name] = [topic]
+            elif topic.name in left:
+                left[topic.name].append(topic)
+        return left
 
     def add(self, topic: GoneTopic) -> None:
         """Remember a topic, and forget the oldest ones if there is no room."""
