@@ -14,16 +14,33 @@ from kmq_spark.cli.opening import open_store
 from kmq_spark.cli.output import Output
 from kmq_spark.client.finding import found, wanted_of
 from kmq_spark.client.records.record_values import records_of
+from kmq_spark.openmessaging.message import place_of
 from kmq_storage.names import queue_log
 
 
 def _find(arguments: Namespace, output: Output) -> None:
     wanted = wanted_of(arguments.key, arguments.header, dict(arguments.property))
-    bounds = (arguments.since, arguments.until)
+    bounds, only = (arguments.since, arguments.until), None
+    if arguments.id is not None:
+        only, offset = _place(arguments)
+        bounds = ({only: offset}, {only: offset + 1})
     with open_store(arguments, read_only=True) as store:
-        for part in found(store.log, arguments.topic, wanted, bounds, arguments.max)[1]:
+        chosen = found(store.log, arguments.topic, wanted, bounds, arguments.max, only=only)
+        for part in chosen[1]:
             for record in records_of(part):
                 output.stream(fact_of(record), _line(record))
+
+
+def _place(arguments: Namespace) -> tuple[int, int]:
+    """The partition and offset of the id that was asked for."""
+    topic, partition, offset = place_of(arguments.id) or (None, 0, 0)
+    if topic != arguments.topic or arguments.since or arguments.until:
+        raise kmq.InvalidRequestError(
+            f"--id must be {arguments.topic}:PARTITION:OFFSET, without --since and --until, not "
+            f"{arguments.id!r}",
+            option="id",
+        )
+    return partition, offset
 
 
 def _line(record: kmq.Record) -> bytes:
@@ -101,6 +118,11 @@ COMMANDS = (
         (
             _TOPIC,
             *_WANTED,
+            argument(
+                "--id",
+                metavar="TOPIC:PARTITION:OFFSET",
+                help="only the record with this message id of OpenMessaging, which is its place",
+            ),
             argument("--max", type=count, default=100, metavar="N", help="print at most N (100)"),
         ),
     ),

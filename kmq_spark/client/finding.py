@@ -160,10 +160,11 @@ def found(
     limit: int | None = None,
     *,
     after: Mapping[int, int] = MappingProxyType({}),
+    only: int | None = None,
 ) -> tuple[pa.Schema, Iterator[Slice]]:
     """The columns of a topic, and its wanted records by partition and offset, read when asked.
 
-    Of partitions in `after` those from that offset on.
+    Of partitions in `after` those from that offset on; of no other partition than `only`.
     """
     plan = plan_read(log, name, None, bounds)
     searcher = Searcher(log, plan.topic, wanted)
@@ -172,6 +173,8 @@ def found(
         for number, (start, end) in plan.spans.items():
             if left == 0:
                 return
+            if only not in (None, number):
+                continue
             first = min(max(start, after.get(number, start)), end)
             for part in searcher.search(number, (first, end), left):
                 yield part
