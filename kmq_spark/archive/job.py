@@ -17,6 +17,7 @@ from kmq_spark.archive.beginning import begin
 from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import trim_archived
+from kmq_spark.archive.wider import allow_wider
 from kmq_spark.client.handles.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.groups.lag import sources_of
@@ -255,13 +256,14 @@ def _laid_out(batch: DataFrame, record: ArchiveRecord) -> DataFrame:
 
 
 def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
+    if record.typed:
+        allow_wider(batch, place)
     (
         batch.write.format(DELTA)
         .mode("append")
         .option("txnAppId", record.checkpoint)
         .option("txnVersion", number)
         .option("mergeSchema", "true")
-        .option("delta.enableTypeWidening", "true")  # as typed topics do; counts at the first
         .option("delta.enableDeletionVectors", "false")  # readers go by the files alone
         .partitionBy(record.column("topic"), record.column("day"))
         .save(place.url)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -68,6 +69,7 @@ def test_history_and_log_are_one_table_while_the_archive_grows(
     table = spark.read.format(file_format).load(str(path))
     assert _places(table) == Counter(places[:30])  # any reader of the format sees it
     if file_format == "delta":
+        assert len(DeltaTable(path).to_pandas()) == 30
         deletable = "SET TBLPROPERTIES (delta.enableDeletionVectors = true)"
         spark.sql(f"ALTER TABLE delta.`{path}` {deletable}")
         with pytest.raises(InvalidRequestError, match="Delta table with deletionVectors"):

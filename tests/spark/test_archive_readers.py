@@ -1,0 +1,50 @@
+"""Archives as others read them: delta-rs, Polars, pandas and Arrow, without kmq."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from kmq_spark import archive
+from tests.spark.running import patiently
+from tests.spark.shop import Shop
+from tests.support.spark import require_delta
+
+_archive = partial(patiently, archive.run)
+
+
+def _send(shop: Shop, kind: pa.DataType, value: int) -> None:
+    schema = pa.schema([("x", kind)])
+    if shop.store.log.refresh().find_topic("sums") is None:
+        shop.store.create_topic("sums", schema=schema)
+    shop.store.alter_topic("sums", schema=schema)
+    with shop.store.producer() as producer:
+        producer.send("sums", {"x": value})
+
+
+def _whole(spark: SparkSession, shop: Shop, path: Path) -> list[int]:
+    reader = spark.read.format("kmq").option("subscribe", "sums").option("archive", str(path))
+    return sorted(row.x for row in reader.load(shop.url).collect())
+
+
+def test_any_reader_of_delta_opens_an_archive_unless_a_column_got_wider(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    require_delta(spark)
+    path = tmp_path / "lake"
+    _send(shop, pa.int8(), 7)
+    _archive(spark, shop.url, path, topics=["sums"], file_format="delta", keep=0)
+    _send(shop, pa.int8(), 8)
+    _archive(spark, shop.url, path, keep=0)
+    assert sorted(DeltaTable(path).to_pandas()["x"]) == [7, 8]
+    assert sorted(pl.read_delta(str(path))["x"]) == [7, 8]
+    _send(shop, pa.int16(), 300)
+    _archive(spark, shop.url, path, keep=0)
+    assert DeltaTable(path).protocol().reader_features == ["typeWidening"]
+    table = spark.read.format("delta").load(str(path))
+    assert sorted(row.x for row in table.collect()) == _whole(spark, shop, path) == [7, 8, 300]
