@@ -11,9 +11,15 @@ from kmq_spark.client.handles.arguments import check_choice
 from kmq_spark.client.store import Store
 from kmq_spark.datasource.columns.typed_schema import typed_spark_schema
 from kmq_spark.datasource.store_url import storage_options
-from kmq_spark.lake.columns import check_columns, fields_of
+from kmq_spark.lake.columns import check_columns, check_folder_columns, fields_of
 from kmq_spark.lake.places import ArchivePlace, fixed
-from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord, ArchiveRecords
+from kmq_spark.lake.record import (
+    DELTA,
+    PARQUET,
+    SEEN_FOLDERS,
+    ArchiveRecord,
+    ArchiveRecords,
+)
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.log.state.store_state import StoreState
 
@@ -58,6 +64,7 @@ def begin(
     grown = _grown(state, record, topics)
     _refuse_unknown(state, grown)
     fields = fields_of(state, grown)
+    check_folder_columns(fields, grown)
     check_columns(fields, grown.format, case_sensitive=case_sensitive, times_of_day=times_of_day)
     _check_folders(place, grown)
     if grown != known:
@@ -69,13 +76,15 @@ def _new(store: Store, state: StoreState, topics: Sequence[str], file_format: st
     if not topics:
         raise InvalidRequestError("a new archive needs the names of its topics", option="topics")
     new_id = store.log.environment.new_uuid().hex
+    typed = state.topic(topics[0]).settings.schema is not None
     return ArchiveRecord(
         store_id=str(store.log.identity.store_id),
         format=file_format,
         group=f"archive-{new_id[:12]}",
         checkpoint=new_id,
         topics=tuple(sorted(topics)),
-        typed=state.topic(topics[0]).settings.schema is not None,
+        typed=typed,
+        folders=SEEN_FOLDERS if typed and file_format == PARQUET else None,
     )
 
 
@@ -148,7 +157,7 @@ def _refuse_unknown(state: StoreState, record: ArchiveRecord) -> None:
 def _check_folders(place: ArchivePlace, record: ArchiveRecord) -> None:
     """InvalidRequestError when a topic's folder can't be made: Spark writes `%` as three bytes."""
     for topic in () if place.in_bucket else record.topics:
-        folder = f"{record.column('topic')}={topic.replace('%', '%25')}"
+        folder = f"{record.partitioned_by[0]}={topic.replace('%', '%25')}"
         if len(folder) > _FOLDER_BYTES:
             raise InvalidRequestError(
                 f"topic {topic}: its folder in archive {place.url} would be {folder}, "

@@ -274,11 +274,13 @@ def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, n
 def _write_parquet(
     batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, number: int
 ) -> None:
-    folder = batch_folder(record, number)
+    folder, (topic, day) = batch_folder(record, number), record.partitioned_by
+    named = {record.column("topic"): topic, record.column("day"): day}
     (
-        batch.write.mode("overwrite")
+        batch.withColumnsRenamed(named)
+        .write.mode("overwrite")
         .option("partitionOverwriteMode", "static")  # what an interrupted attempt left
-        .partitionBy(record.column("topic"), record.column("day"))
+        .partitionBy(topic, day)
         .parquet(f"{place.url}/{folder}")
     )
     place.sync()

@@ -48,6 +48,18 @@ def check_columns(
         _refuse_type(field, is_delta=is_delta, times_of_day=times_of_day)
 
 
+def check_folder_columns(fields: Sequence[pa.Field], record: ArchiveRecord) -> None:
+    """InvalidRequestError for a column with the name of one that is in the names of folders."""
+    for field in fields:
+        if field.name.lower() in record.partitioned_by:
+            raise InvalidRequestError(
+                f"column {field.name!r} has the name of a column that the archive itself has; "
+                "archive into Delta (file_format='delta'), or copy the records into a topic with "
+                "other names",
+                column=field.name,
+            )
+
+
 def _refuse_type(field: pa.Field, *, is_delta: bool, times_of_day: bool) -> None:
     kind, types = field.type, pa.types
     what, instead = "", "archive into Parquet (file_format='parquet')"

@@ -178,15 +178,15 @@ def _of_action(action: dict[str, Any], record: ArchiveRecord) -> ArchivedFile:
 
 def _parquet_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[ArchivedFile]:
     for name in whole_batches(place):
-        yield _of_footer(place, name, record.prefix)
+        yield _of_footer(place, name, record.prefix, record.partitioned_by[0])
 
 
 @lru_cache(maxsize=65_536)  # a file's name is never used again
-def _of_footer(place: ArchivePlace, name: str, prefix: str) -> ArchivedFile:
+def _of_footer(place: ArchivePlace, name: str, prefix: str, folder: str) -> ArchivedFile:
     with opened(place, name) as file:
         footer = file.metadata
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    topic = next(part for part in name.split("/") if part.startswith(f"{prefix}topic="))
+    topic = next(part for part in name.split("/") if part.startswith(f"{folder}="))
     partitions, offsets, times = _held(footer, groups, prefix)
     return ArchivedFile(
         path=name,

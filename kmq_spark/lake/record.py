@@ -18,8 +18,13 @@ from kmq_storage.errors import ConflictError, FormatVersionError, InvalidRequest
 #: Hidden from Spark, Delta and Arrow by its underscore.
 FOLDER = "_kmq"
 
-#: 2 for an archive with holes; one without has 1, so that older versions of kmq read it, too.
-_VERSION = 2
+#: What folders of typed topics in Parquet begin with: below one with an underscore, pandas and
+#: Arrow see no files.
+SEEN_FOLDERS = "kmq_"
+
+#: 3 for an archive with folders of other names, 2 for one with holes; any other has 1, so that
+#: older versions of kmq read it, too.
+_VERSION = 3
 _PREFIX = "record-"
 
 #: Offsets from the first up to, not including, the second.
@@ -46,6 +51,8 @@ class ArchiveRecord:
     starts: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     #: Offsets that were lost before they were archived: ranges by partition by topic id (hex).
     holes: Mapping[str, Mapping[int, Sequence[Span]]] = field(default_factory=dict)
+    #: What the names of the columns that are folders begin with, if not with `prefix`.
+    folders: str | None = None
 
     def check_store(self, path: str, store_id: uuid.UUID) -> None:
         """Raise InvalidRequestError when the archive at this path is of another store."""
@@ -74,6 +81,12 @@ class ArchiveRecord:
         by_partition = dict(self.holes.get(topic_id.hex, {}))
         by_partition[partition] = _joined([*by_partition.get(partition, ()), (low, high)])
         return replace(self, holes={**self.holes, topic_id.hex: by_partition})
+
+    @property
+    def partitioned_by(self) -> tuple[str, str]:
+        """The names of the columns that are folders: the topic and the day."""
+        begin = self.prefix if self.folders is None else self.folders
+        return f"{begin}topic", f"{begin}day"
 
     @property
     def prefix(self) -> str:
@@ -140,8 +153,11 @@ def _joined(spans: Sequence[Span]) -> tuple[Span, ...]:
 
 def _encoded(record: ArchiveRecord) -> dict[str, Any]:
     body = asdict(record)
+    if record.folders is not None:
+        return {"version": 3, **body}
+    del body["folders"]
     if record.holes:
-        return {"version": _VERSION, **body}
+        return {"version": 2, **body}
     del body["holes"]
     return {"version": 1, **body}
 

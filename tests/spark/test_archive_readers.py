@@ -5,12 +5,17 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset
+import pyarrow.parquet
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from kmq_spark import archive
+from kmq_spark.archive import beginning
 from tests.spark.running import patiently
 from tests.spark.shop import Shop
 from tests.support.spark import require_delta
@@ -48,3 +53,36 @@ def test_any_reader_of_delta_opens_an_archive_unless_a_column_got_wider(
     assert DeltaTable(path).protocol().reader_features == ["typeWidening"]
     table = spark.read.format("delta").load(str(path))
     assert sorted(row.x for row in table.collect()) == _whole(spark, shop, path) == [7, 8, 300]
+
+
+def test_pandas_and_arrow_read_a_parquet_archive_of_typed_topics(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path = tmp_path / "lake"
+    _send(shop, pa.int8(), 7)
+    _archive(spark, shop.url, path, topics=["sums"], file_format="parquet", keep=0)
+    _send(shop, pa.int8(), 8)
+    _archive(spark, shop.url, path, keep=0)
+    assert sorted(pd.read_parquet(path)["x"]) == [7, 8]
+    assert sorted(pyarrow.parquet.read_table(path)["x"].to_pylist()) == [7, 8]
+    rows = pyarrow.dataset.dataset(path, partitioning="hive").to_table().to_pylist()
+    days = {f"{row['_timestamp']:%Y-%m-%d}" for row in rows}
+    assert {row["kmq_topic"] for row in rows} == {"sums"}
+    assert {str(row["kmq_day"]) for row in rows} == days
+    _send(shop, pa.int8(), 9)
+    assert _whole(spark, shop, path) == [7, 8, 9]
+
+
+def test_a_parquet_archive_with_folders_of_older_versions_goes_on_with_them(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path = tmp_path / "lake"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(beginning, "SEEN_FOLDERS", None)  # as they began one
+        _send(shop, pa.int8(), 7)
+        _archive(spark, shop.url, path, topics=["sums"], file_format="parquet", keep=0)
+    _send(shop, pa.int8(), 8)
+    _archive(spark, shop.url, path, keep=0)
+    assert len(list(path.glob("batch=*/_topic=sums"))) == 2
+    frame = pd.read_parquet(path, ignore_prefixes=[".", "_kmq", "_SUCCESS"])
+    assert sorted(frame["x"]) == _whole(spark, shop, path) == [7, 8]

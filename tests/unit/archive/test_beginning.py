@@ -152,6 +152,16 @@ def _sums(store: kmq.Store, path: Path, file_format: str, case_sensitive: bool) 
     )
 
 
+def test_a_column_with_the_name_of_a_folder_is_refused_before_the_archive_is_there(
+    store: kmq.Store, tmp_path: Path
+):
+    store.create_topic("sums", schema=pa.schema([("kmq_Day", pa.date32())]))
+    with pytest.raises(InvalidRequestError, match="column 'kmq_Day' has the name of a column that"):
+        _sums(store, tmp_path / "lake", PARQUET, True)
+    assert not (tmp_path / "lake" / FOLDER).exists()
+    assert _sums(store, tmp_path / "lake", DELTA, True).format == DELTA
+
+
 @pytest.mark.parametrize(
     ("name", "schema"),
     [("t" * 235 + "%" * 5, None), ("t" * 249, pa.schema([("id", pa.int64())]))],
