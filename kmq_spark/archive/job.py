@@ -17,7 +17,7 @@ from kmq_spark.archive.beginning import begin
 from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import trim_archived
-from kmq_spark.archive.wider import allow_wider
+from kmq_spark.archive.wider import allow_wider, warn_of_wider
 from kmq_spark.client.handles.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
 from kmq_spark.datasource.groups.lag import sources_of
@@ -163,6 +163,8 @@ def start(
         )
         columns, source = columns_of(store.log.state, record), StoreUrl(store.url, given)
     frame = _records(spark, source, record, columns, fail_on_data_loss=fail_on_data_loss)
+    if record.typed and record.format == PARQUET:
+        warn_of_wider(_place(path), frame.schema)
     writer = _writer(source, path, record, with_holes=not fail_on_data_loss)
     with _exact_timestamps(spark):
         return (

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from kmq_spark.lake.batches import whole_batches
+from kmq_spark.lake.files import opened
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import DELTA
+from kmq_storage.errors import IllegalStateError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+_log = logging.getLogger(__name__)
 
 
 def allow_wider(batch: DataFrame, place: ArchivePlace) -> None:
@@ -28,6 +36,39 @@ def allow_wider(batch: DataFrame, place: ArchivePlace) -> None:
         name = place.url.replace("`", "``")
         setting = "SET TBLPROPERTIES (delta.enableTypeWidening = true)"
         session.sql(f"ALTER TABLE delta.`{name}` {setting}")
+
+
+def warn_of_wider(place: ArchivePlace, now: StructType) -> None:
+    """Log the columns that are wider than in the newest Parquet file: old files stay as they are.
+
+    Files of two widths are no table to Spark, which reads wrong values or fails.
+    """
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if (newest := _newest(place)) is None:
+        return
+    with opened(place, newest) as file:
+        before = from_arrow_schema(pa.schema(filter(_is_number, file.schema_arrow)))
+    if wider := wider_columns(before, now):
+        _log.warning(
+            "archive %s: column %s got wider, and its older Parquet files have it as before: read "
+            "it with kmq (option archive) only, as Spark's own reader may fail or return wrong "
+            "values; an archive in Delta has no such limit",
+            place.url,
+            ", ".join(wider),
+        )
+
+
+def _newest(place: ArchivePlace) -> str | None:
+    try:
+        return next(reversed(whole_batches(place)), None)
+    except IllegalStateError:  # there is none yet
+        return None
+
+
+def _is_number(field: pa.Field) -> bool:
+    kind, types = field.type, pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def wider_columns(before: StructType, now: StructType) -> list[str]:

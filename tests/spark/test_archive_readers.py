@@ -86,3 +86,20 @@ def test_a_parquet_archive_with_folders_of_older_versions_goes_on_with_them(
     assert len(list(path.glob("batch=*/_topic=sums"))) == 2
     frame = pd.read_parquet(path, ignore_prefixes=[".", "_kmq", "_SUCCESS"])
     assert sorted(frame["x"]) == _whole(spark, shop, path) == [7, 8]
+
+
+def test_a_column_that_got_wider_in_a_parquet_archive_is_read_by_kmq_and_warned_of(
+    spark: SparkSession, shop: Shop, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    path, told = tmp_path / "lake", "column x got wider"
+    _send(shop, pa.int8(), 7)
+    _archive(spark, shop.url, path, topics=["sums"], file_format="parquet", keep=0)
+    _send(shop, pa.int8(), 8)
+    _archive(spark, shop.url, path, keep=0)
+    assert told not in caplog.text
+    _send(shop, pa.int16(), 300)
+    _archive(spark, shop.url, path, keep=0)
+    assert caplog.text.count(told) == 1
+    assert _whole(spark, shop, path) == [7, 8, 300]
+    _archive(spark, shop.url, path)
+    assert caplog.text.count(told) == 1
