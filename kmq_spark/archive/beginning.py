@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,9 @@ from kmq_spark.lake.record import (
 )
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.log.state.store_state import StoreState
+
+#: What delta-rs takes for another place.
+_NOT_IN_DELTA = re.compile(r"%[0-9a-fA-F]{2}|\\")
 
 #: The most bytes that file systems take as the name of a folder.
 _FOLDER_BYTES = 255
@@ -50,6 +54,7 @@ def begin(
     known = records.newest()
     if known is None:
         _refuse_inside(place, store.url)
+        _refuse_unreadable(place, file_format or else_format)
     state = store.log.refresh()
     record = known or _new(store, state, topics, file_format or else_format)
     record.check_store(path, store.log.identity.store_id)
@@ -95,6 +100,22 @@ def _refuse_inside(place: ArchivePlace, store: str) -> None:
         raise InvalidRequestError(
             f"archive {place.url} is inside of the store {store}, whose maintenance deletes files "
             "that it doesn't know: choose a place outside of the store",
+            option="archive",
+        )
+
+
+def _refuse_unreadable(place: ArchivePlace, file_format: str) -> None:
+    """InvalidRequestError for a place that Spark writes to, but that is not read back by its name.
+
+    To fsspec `::` joins two URLs.
+    """
+    wrong = _NOT_IN_DELTA.findall(place.url) if file_format == DELTA else []
+    if "::" in place.url and not place.in_bucket:
+        wrong.append("::")
+    if wrong:
+        raise InvalidRequestError(
+            f"archive {place.url} in {file_format} could not be read back, because of {wrong[0]!r} "
+            "in its name: choose another place",
             option="archive",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -51,6 +52,31 @@ def test_an_archive_inside_of_its_store_is_refused_because_maintenance_would_del
     with pytest.raises(InvalidRequestError, match=r"is inside of the store .* choose a place o"):
         _begin(store, tmp_path / place, "orders")
     assert _begin(store, tmp_path / "store-lake", "orders").topics == ("orders",)
+
+
+@pytest.mark.parametrize(
+    ("name", "formats"),
+    [
+        ("a::b", [DELTA, PARQUET]),
+        ("a%20b", [DELTA]),
+        ("a\\b", [DELTA]),
+        ("100% of a:b", []),
+        ("a%2gb", []),
+    ],
+)
+def test_a_place_that_is_not_read_back_is_refused_before_the_archive_is_there(
+    store: kmq.Store, tmp_path: Path, name: str, formats: list[str]
+):
+    path = tmp_path / name
+    for file_format in (DELTA, PARQUET):
+        begin_in = partial(begin, store, str(path / file_format), ["orders"], file_format)
+        if file_format in formats:
+            with pytest.raises(InvalidRequestError, match="could not be read back, because of '"):
+                begin_in(else_format=DELTA, fail_on_data_loss=True)
+            assert not (path / file_format).exists()
+        else:
+            begin_in(else_format=DELTA, fail_on_data_loss=True)
+            assert (path / file_format / FOLDER).exists()
 
 
 def test_a_topic_that_was_deleted_need_not_be_named(store: kmq.Store, tmp_path: Path):
