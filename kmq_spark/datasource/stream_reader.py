@@ -211,8 +211,14 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         place = self._member.place if self._member is not None else None
         seen = state.lsn, self._end, place, lost
         if self._reported[0] != seen:
-            ends, url = log_end(state, self._options), self._options.url
-            found = latest_of_progress(ends, self._end, url=url, place=place, lost=lost)
+            found = latest_of_progress(
+                log_end(state, self._options),
+                self._end,
+                url=self._options.url,
+                place=place,
+                lost=lost,
+                archived=self._options.archive is not None,
+            )
             self._reported = seen, found
         return self._reported[1]
 

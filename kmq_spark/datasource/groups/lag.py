@@ -28,9 +28,10 @@ def lag(query: Query, *, storage_options: Mapping[str, Any] | None = None) -> La
     """Return how many records a streaming query has not finished: `{topic: {partition: n}}`.
 
     It counts up to the present end of the log where this process can open the store, else up to the
-    end that the query's last progress knew. {} before the first batch of a run, and until the
-    second one if the first was a replay. When several sources read a topic, the one that is
-    furthest behind counts. `storage_options` as for `kmq.open`.
+    end that the query's last progress knew. Records that were trimmed count for a query that has
+    option `archive` only, since no other can read them. {} before the first batch of a run, and
+    until the second one if the first was a replay. When several sources read a topic, the one that
+    is furthest behind counts. `storage_options` as for `kmq.open`.
     """
     progress = getattr(query, "lastProgress", query)
     if progress is query:
@@ -56,8 +57,22 @@ def sources_of(
 
 
 def _lag_of(source: SourceProgress) -> Lags:
-    ends = looked_at(source, lambda state: ends_of(state, source.covered)) or source.latest
-    return {} if ends is None else lags_of(source.finished, ends)
+    found = looked_at(source, lambda state: _unfinished(state, source))
+    if found is None and source.latest is not None:
+        return lags_of(source.finished, source.latest)
+    return found or {}
+
+
+def _unfinished(state: StoreState, source: SourceProgress) -> Lags:
+    """The records that a source has not finished and can still read, up to the end of the log."""
+    lags = lags_of(source.finished, ends_of(state, source.covered))
+    if source.archived:
+        return lags
+    found: Lags = {}
+    for name, by_partition in lags.items():
+        parts = state.topic(name).parts
+        found[name] = {n: parts[n].lag(parts[n].end - count) for n, count in by_partition.items()}
+    return found
 
 
 def looked_at(source: SourceProgress, look: Callable[[StoreState], _Seen]) -> _Seen | None:
@@ -91,8 +106,9 @@ class Behind:
     """What a query has not finished, over all partitions."""
 
     records: int
+    #: Of those in the log.
     bytes: int
-    #: The age of the oldest of these records.
+    #: The age of the oldest of those in the log.
     seconds: float
 
 
@@ -100,16 +116,15 @@ def behind(state: StoreState, source: SourceProgress, now_us: int) -> Behind:
     """What a source has not finished up to the end of the log, with its bytes and its age."""
     records = size = 0
     oldest = now_us
-    ends = ends_of(state, source.covered)
-    for name, by_partition in lags_of(source.finished, ends).items():
+    for name, by_partition in _unfinished(state, source).items():
         topic = state.topic(name)
         for number, count in by_partition.items():
             part = topic.parts[number]
-            position = max(part.end - count, part.first)
+            records += count
+            position = part.readable_from(part.end - count)
             if position >= part.end:
                 continue
             index = topic.index(number)
-            records += part.end - position
             size += index.size_from(position, part.end)
             oldest = min(oldest, index.timestamp_of(position) or now_us)
     return Behind(records, size, max(now_us - oldest, 0) / 1e6)

@@ -21,11 +21,19 @@ Lags = dict[str, dict[int, int]]
 
 
 def latest_of_progress(
-    ends: StreamOffset, end: StreamOffset, *, url: str, place: Place | None, lost: int
+    ends: StreamOffset,
+    end: StreamOffset,
+    *,
+    url: str,
+    place: Place | None,
+    lost: int,
+    archived: bool,
 ) -> dict[str, Any]:
     """Return the end of the log as an offset for the progress of a query that is at `end`."""
     data = ends.to_json()
     facts = {"behind": _total_lag(end, ends), "lost": lost, "store": url}
+    if archived:
+        facts["archived"] = True
     if place is not None:
         facts |= {
             "group": place.group,
@@ -68,6 +76,8 @@ class SourceProgress:
     place: Place | None = None
     #: Records that are known to be lost in this run.
     lost: int = 0
+    #: Whether the query also reads what was trimmed, from an archive.
+    archived: bool = False
 
     @property
     def covered(self) -> StreamOffset:
@@ -93,7 +103,8 @@ def source_of_progress(
     if "group" in facts:
         place = Place(facts["group"], uuid.UUID(facts["query"]), facts["generation"])
     url = StoreUrl(facts["store"], storage_options or {})
-    return SourceProgress(position, parse_stream_offset(ends), url, place, facts["lost"])
+    known, archived = parse_stream_offset(ends), "archived" in facts
+    return SourceProgress(position, known, url, place, facts["lost"], archived)
 
 
 def _own(offset: str | None) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from kmq_spark.listener import KmqListener, QueryReport
 from kmq_storage.environment import SYSTEM, Environment
 from tests.spark.shop import Shop
 from tests.support.s3 import S3Server
+from tests.unit.datasource.archiver import Archiver
 from tests.unit.datasource.engine import Query, Stream
 
 
@@ -99,6 +100,26 @@ def test_only_what_a_query_reads_counts_as_its_lag(shop: Shop) -> None:
     watched.tell(progress)
     assert reports[0].behind is not None
     assert reports[0].behind.records == 2
+
+
+@pytest.mark.parametrize(("with_archive", "records"), [(False, 10), (True, 95)])
+def test_what_was_trimmed_is_no_lag_of_a_query_unless_it_reads_an_archive(
+    shop: Shop, tmp_path: Path, with_archive: bool, records: int
+) -> None:
+    shop.send("orders", 0, 100)
+    archiver = Archiver(shop, tmp_path / "lake")
+    archiver.write()
+    archiver.commit()
+    options = {"archive": str(archiver.path)} if with_archive else {}
+    reports: list[QueryReport] = []
+    listener = KmqListener(reports.append)
+    watched = _watched(shop, listener, maxOffsetsPerTrigger="5", **options)
+    progress = watched.run()
+    shop.store.trim("orders", {0: 90})
+    assert kmq.lag(SimpleNamespace(lastProgress=progress)) == {"orders": {0: records, 1: 0}}
+    watched.tell(progress)
+    assert reports[0].behind is not None
+    assert reports[0].behind.records == records
 
 
 def test_a_topic_that_no_batch_has_yet_counts_as_lag(shop: Shop) -> None:
