@@ -28,7 +28,7 @@ _COLUMNS = (
     ("partitions", "bytes", _PLACE, "partition_bytes", "Bytes of the records held."),
     ("groups", "lag", _BEHIND, "group_lag_offsets", "Offsets that a group has yet to read."),
     ("groups", "lag_bytes", _BEHIND, "group_lag_bytes", "Bytes of records yet to read."),
-    ("groups", "lag_seconds", _BEHIND, "group_lag_seconds", "Age of the first record to read."),
+    ("groups", "lag_seconds", _BEHIND, "group_lag_seconds", "Rough age of the first record."),
     # Not a counter: it falls when a receiver gives back a record that it hasn't looked at.
     ("queues", "delivered", ("queue",), "queue_delivered", "Deliveries that were not given back."),
     ("queues", "acked", ("queue",), "queue_acked_total", "Records acknowledged."),

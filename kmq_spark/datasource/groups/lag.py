@@ -108,7 +108,7 @@ class Behind:
     records: int
     #: Of those in the log.
     bytes: int
-    #: The age of the oldest of those in the log.
+    #: The age of the oldest of those in the log; an estimate inside of a stored batch.
     seconds: float
 
 

@@ -199,6 +199,28 @@ def timezone_of_india(when: datetime) -> datetime:
     return when.astimezone(timezone(timedelta(hours=5, minutes=30)))
 
 
+@pytest.mark.parametrize("together", [False, True])
+def test_the_age_of_what_is_unread_is_not_that_of_what_was_read_before_it(
+    store: kmq.Store, together: bool
+):
+    store.create_topic("t")
+    now = datetime.now(UTC)
+    times = [now - timedelta(hours=hours) for hours in (24, 12, 0)]
+    with store.producer() as producer:
+        if together:
+            producer.send_batch("t", [b"v"] * 3, timestamps=times)
+        else:
+            for when in times:
+                producer.send("t", b"v", timestamp=when).result(10)
+    for seal in (False, True):
+        if seal:
+            store.seal()
+        for offset, hours in enumerate((24, 12, 0)):
+            store.set_group_offsets("g", {"t": {0: offset}})
+            age = store.describe_group("g").lag_seconds["t"][0]
+            assert hours * 3600 <= age + 1 < hours * 3600 + 60
+
+
 def test_groups_can_be_set_copied_described_and_deleted(store: kmq.Store):
     store.create_topic("t", partitions=2)
     with store.producer() as producer:

@@ -306,9 +306,18 @@ class OffsetIndex:
         return tuple(zip(first.tolist(), last.tolist(), strict=True))
 
     def timestamp_of(self, offset: int) -> int | None:
-        """The lowest timestamp in the row that covers this offset."""
+        """The timestamp of the first record at or after this offset in the row that covers it.
+
+        Rows have only their lowest and highest timestamp: inside of a row it is an estimate, as if
+        the timestamps grew evenly.
+        """
         row = next(self.rows(offset, offset + 1), None)
-        return None if row is None else row.min_timestamp
+        if row is None:
+            return None
+        steps = max(row.end_offset - row.base_offset - 1, 1)
+        passed = max(offset - row.base_offset, 0)
+        span = max(row.max_timestamp - row.min_timestamp, 0)
+        return row.min_timestamp + span * passed // steps
 
 
 def _is_inside(hole: Hole, row: Row) -> bool:
