@@ -99,12 +99,12 @@ def _partitions(info: kmq.GroupInfo) -> list[dict[str, Any]]:
         {
             "topic": topic,
             "partition": partition,
-            "committed": offset,
-            "end": info.end[topic][partition],
+            "committed": info.committed.get(topic, {}).get(partition),
+            "end": end,
             "lag": info.lag[topic][partition],
         }
-        for topic, offsets in info.committed.items()
-        for partition, offset in offsets.items()
+        for topic, ends in info.end.items()
+        for partition, end in ends.items()
     ]
 
 

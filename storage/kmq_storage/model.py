@@ -142,6 +142,7 @@ class GroupInfo:
     generation: int
     members: list[MemberInfo]
     committed: Mapping[str, Mapping[int, int]]
+    #: This and the lags: of all topics with a committed offset, or that members read.
     end: Mapping[str, Mapping[int, int]]
     lag: Mapping[str, Mapping[int, int]]
     lag_bytes: Mapping[str, Mapping[int, int]]

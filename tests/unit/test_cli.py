@@ -331,6 +331,7 @@ def test_a_group_is_described_with_its_members(run: Run, url: str):
     ]
     assert lines[2].split()[:2] == ["me", "1"]
     assert lines[2].split()[-1] == "orders:0,1"
+    assert lines[4].split() == ["orders", "0", "-", "3", "3"]
 
 
 @pytest.mark.parametrize("target", ["yesterday", "{", '{"orders": 3}', '{"orders": {"a": "b"}}'])

@@ -112,13 +112,16 @@ def describe_group(log: CommitLog, name: str) -> GroupInfo:
 
 
 def describe_in(state: StoreState, log: CommitLog, name: str, group: Group) -> GroupInfo:
-    """The facts of a group in a state of this log; it may have been deleted meanwhile."""
-    found = list(_committed(state, group))
-    topics = {topic.name: topic for topic, _ in found}
-    committed = {topic.name: offsets for topic, offsets in found}
+    """The facts of a group in a state of this log; it may have been deleted meanwhile.
+
+    Topics that members read count before the first commit, too: a group that is stuck there is
+    behind. What has no committed offset counts from the start of the log.
+    """
+    committed = {topic.name: offsets for topic, offsets in _committed(state, group)}
+    topics = {topic.name: topic for topic in _topics_read(state, group)}
     positions = {
         name: {
-            n: part.readable_from(committed[name].get(n, part.first))
+            n: part.readable_from(committed.get(name, {}).get(n, part.first))
             for n, part in enumerate(topic.parts)
         }
         for name, topic in topics.items()
@@ -141,6 +144,19 @@ def describe_in(state: StoreState, log: CommitLog, name: str, group: Group) -> G
         lag_bytes=each(_size_from),
         lag_seconds=each(lambda topic, n, at: _age_of(topic, n, at, now)),
     )
+
+
+def _topics_read(state: StoreState, group: Group) -> Iterator[Topic]:
+    """The topics that a group committed offsets of, then those that its last plan gives to members.
+
+    The last member of all stays in the plan, so that a group doesn't look done between a crash and
+    the restart.
+    """
+    planned = sorted({topic_id for topic_id, _ in group.plan.owners})
+    for topic_id in dict.fromkeys([*group.offsets, *planned]):
+        topic = state.topic_by_id(topic_id)
+        if topic is not None:
+            yield topic
 
 
 def members_in(state: StoreState, log: CommitLog, name: str, group: Group) -> list[MemberInfo]:

@@ -46,7 +46,7 @@ def partition_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
 
 
 def group_rows(log: CommitLog, state: StoreState) -> Iterator[Row]:
-    """A row per group and partition, for the topics whose offsets the group committed."""
+    """A row per group and partition, for the topics that the group committed or reads."""
     for name, group in sorted(state.groups.items()):
         yield from _lag_rows(describe_in(state, log, name, group))
 
@@ -55,7 +55,7 @@ def _lag_rows(group: GroupInfo) -> Iterator[Row]:
     if not group.end:
         yield (group.name, group.generation, *[None] * 7)
     for topic, ends in group.end.items():
-        committed = group.committed[topic]
+        committed = group.committed.get(topic, {})
         for number, end in ends.items():
             lags = (group.lag, group.lag_bytes, group.lag_seconds)
             behind = [lag[topic][number] for lag in lags]

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_storage.tables.state_rows import group_rows
 from tests.support.members import without_watch
 
 
@@ -341,6 +342,16 @@ def test_a_store_closes_all_its_handles_even_when_one_fails(store_url: str):
         for name in ("a", "b", "c"):
             again.consumer(name, topics=["t"]).close()
         assert again.describe_group("a").committed == {"t": {0: 1}}
+
+
+def test_a_group_is_behind_before_its_first_commit_too(shop: kmq.Store):
+    with shop.consumer("g", topics=["t"]):
+        group = shop.describe_group("g")
+        assert (group.committed, group.lag) == ({}, {"t": {0: 10}})
+        assert group.lag_bytes["t"][0] > 0
+        rows = list(group_rows(shop.log, shop.log.refresh()))
+        assert [(row[0], *row[2:7]) for row in rows] == [("g", "t", 0, None, 10, 10)]
+    assert shop.describe_group("g").lag == {"t": {0: 10}}
 
 
 def test_lag_counts_what_is_still_to_be_read_and_nothing_that_was_trimmed(shop: kmq.Store):
