@@ -78,9 +78,9 @@ _EXPECTED: dict[str, tuple[Callable[[DataType], bool], str]] = {
 def check_routed_columns(schema: StructType) -> None:
     """InvalidRequestError unless a column names the topic of each row."""
     if TYPED_TOPIC in schema.names:
-        kinds = [field.dataType for field in schema.fields if field.name == TYPED_TOPIC]
-        if len(kinds) > 1 or not isinstance(kinds[0], StringType):
-            raise _unsupported(TYPED_TOPIC, kinds[0], "string, and there once")
+        kind = schema[TYPED_TOPIC].dataType
+        if not isinstance(kind, StringType):
+            raise _unsupported(TYPED_TOPIC, kind, "string")
     elif "topic" in schema.names:
         check_sink_columns(schema)
     else:
@@ -93,8 +93,14 @@ def check_routed_columns(schema: StructType) -> None:
 
 
 def check_transport(schema: StructType) -> None:
-    """InvalidRequestError for a column of a type that pyarrow lacks, even if kmq ignores it."""
+    """InvalidRequestError for columns that can't go through Arrow, even if kmq ignores them."""
     for field in schema.fields:
+        if schema.names.count(field.name) > 1:
+            raise InvalidRequestError(
+                f"column {field.name!r} is there twice, and Spark can't hand both to a sink in "
+                "Python: drop one, or rename it",
+                column=field.name,
+            )
         if isinstance(field.dataType, YearMonthIntervalType):
             raise InvalidRequestError(
                 f"column {field.name!r} is {field.dataType.simpleString()}, which Spark can't hand "
@@ -112,9 +118,6 @@ def check_sink_columns(schema: StructType, unused: Collection[str] = ()) -> None
     """InvalidRequestError for a missing column or a wrong type; others are ignored."""
     taken = [name for name in _EXPECTED if name not in unused]
     kinds = {field.name: field.dataType for field in schema.fields}
-    for name in taken:
-        if schema.names.count(name) > 1:
-            raise InvalidRequestError(f"column {name!r} is there twice", column=name)
     if "value" not in kinds:
         raise InvalidRequestError(
             f"Required attribute 'value' not found: a write to kmq needs a column 'value' of "

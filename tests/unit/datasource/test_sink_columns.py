@@ -88,6 +88,11 @@ COLUMNS = {
     ),
     "typed topic is a number": ([("_topic", LongType())], None, "_topic attribute unsupported"),
     "value is there twice": ([("value", TEXT), ("value", TEXT)], "orders", "'value' is there tw"),
+    "an unused column is there twice": (
+        [("value", TEXT), ("id", LongType()), ("id", LongType())],
+        "orders",
+        "column 'id' is there twice, and Spark can't hand both .*: drop one, or rename it",
+    ),
 }
 
 
@@ -101,7 +106,7 @@ def test_columns_that_do_not_fit_are_refused_by_name(
 
 
 def test_columns_that_kmq_does_not_know_are_ignored() -> None:
-    fields = [StructField("value", TEXT), *[StructField("other", LongType())] * 2]
+    fields = [StructField("value", TEXT), StructField("other", LongType())]
     fields.append(StructField("variant", VariantType()))
     Sink(url="", lsn=0, topic="orders", definitions=ORDERS).check_columns(StructType(fields))
 
