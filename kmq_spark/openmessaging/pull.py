@@ -28,7 +28,7 @@ from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.state.queues.topics import Binding
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
-from kmq_storage.names import check_name
+from kmq_storage.names import check_name, positions_group
 from kmq_storage.queues.filters import accepted
 
 _LOGGER = logging.getLogger(__name__)
@@ -151,7 +151,8 @@ class PullConsumer(StoreUser):
         """Read these, each new place from where it was stored."""
         self._names = [topic.name for topic in topics]
         self._reader.subscribe(self._names, on_assign=self._begin_anew)
-        known = committed_offsets(self._store.log.written_state(), f"oms.{queue}")  # not synced yet
+        written = self._store.log.written_state()  # also what is not synced yet
+        known = committed_offsets(written, positions_group(queue))
         for topic in topics:
             binding = self._binding(topic.id)
             for number, part in enumerate(topic.parts):
@@ -345,7 +346,8 @@ class PullConsumer(StoreUser):
         offsets = defaultdict[str, dict[int, int]](dict)
         for (topic, number), at in places.items():
             offsets[topic][number] = at
-        return offset_entries(self._store.log.written_state(), f"oms.{self._queue}", offsets)
+        group = positions_group(self._queue or "")
+        return offset_entries(self._store.log.written_state(), group, offsets)
 
 
 def _seconds(properties: object) -> float:

@@ -74,3 +74,22 @@ def queue_of_log(topic: str) -> str | None:
 def users_topic(topic: str) -> str | None:
     """The name as users see it; None for a queue's own log."""
     return topic if queue_of_log(topic) is None else None
+
+
+#: The prefix of the topics of the records that groups gave up.
+_GROUP_LETTERS = "%DLQ%"
+
+
+def letters_topic(group: str) -> str:
+    """The name of the topic with a group's dead letters."""
+    return _GROUP_LETTERS + group
+
+
+def group_of_letters(topic: str) -> str | None:
+    """The group whose dead letters a topic has; None for any other topic."""
+    return topic[len(_GROUP_LETTERS) :] if topic.startswith(_GROUP_LETTERS) else None
+
+
+def positions_group(queue: str) -> str:
+    """The name of the group with the positions of a queue's OpenMessaging consumers."""
+    return f"oms.{queue}"

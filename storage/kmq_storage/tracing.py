@@ -63,8 +63,9 @@ class TraceStep:
     #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`.
     event: str
     #: Details: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on. A dead
-    #: letter was sent with `from_queue`, `from_offset` and so on, or `moved_back_from`. A record
-    #: that became a dead letter, or was moved back, has `to_queue`, `to_offset` and a `reason`.
+    #: letter was sent with `from_queue` or `from_group`, `from_offset` and so on, or
+    #: `moved_back_from`. A record that became a dead letter, or was moved back, has `to_queue` or
+    #: `to_topic`, `to_offset` and a `reason`.
     facts: Mapping[str, Any]
 
 
@@ -123,6 +124,8 @@ class _Record:
                     if self._in(entry, entry.base_offset, entry.base_offset + entry.rows):
                         letter = self._letters.came_from(entry, commit)
                         yield "sent", letter or _sender(entries[index + 1 :])
+                    for facts in self._letters.given_up(entry, commit):
+                        yield "dead-lettered", facts
                 case GroupOffsetsEntry(topic_id=self.topic_id):
                     yield from self._committed(entry)
                 case GroupEntry(generation=0):

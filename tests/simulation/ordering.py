@@ -5,7 +5,7 @@ The letter and the offset behind its record are one commit, as an orderly consum
 
 from __future__ import annotations
 
-from kmq_spark.client.orderly.dead_letters import Burials, dead_letter_topic
+from kmq_spark.client.orderly.dead_letters import Burials
 from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.record_values import records_of
 from kmq_storage.errors import ConflictError, FencedError, OffsetOutOfRangeError
@@ -16,9 +16,10 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import scan
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.names import letters_topic
 from tests.simulation.sharing import GROUP, GroupWorld, Sharer
 
-_LETTERS = dead_letter_topic(GROUP)
+_LETTERS = letters_topic(GROUP)
 #: Every so many records is one that can't be handled.
 _POISON = 3
 

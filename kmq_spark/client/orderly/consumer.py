@@ -16,14 +16,13 @@ from kmq_spark.client.consuming.subscription import checked_topics, subscription
 from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.arguments import check_plain, checked_timeout
 from kmq_spark.client.handles.resource import Resource
-from kmq_spark.client.orderly.dead_letters import dead_letter_topic
 from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.orderly.reading import Reading
 from kmq_spark.client.orderly.rules import Listener, OrderlySettings
 from kmq_spark.errors import ClosedError, IllegalStateError, InvalidRequestError, KmqTimeoutError
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
-from kmq_storage.names import check_name
+from kmq_storage.names import check_name, letters_topic
 from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)
@@ -150,7 +149,7 @@ class OrderlyConsumer(Resource):
 def _checked_topics(log: CommitLog, group: str, topics: Iterable[str] | str) -> tuple[str, ...]:
     """Return the names of topics that exist, and that aren't the group's own dead letters."""
     names = subscription_of(log.refresh(), checked_topics(topics), None).topics
-    own = dead_letter_topic(group)
+    own = letters_topic(group)
     if own in names:
         raise InvalidRequestError(
             f"group {group} can't read {own}, where its own dead letters go: use another group",

@@ -14,11 +14,7 @@ from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.topic_state import Topic
-
-
-def dead_letter_topic(group: str) -> str:
-    """Return the topic of a group's dead letters."""
-    return f"%DLQ%{group}"
+from kmq_storage.names import letters_topic
 
 
 class Burials:
@@ -64,7 +60,7 @@ def dead_letters(
 
     The topic is made when it is missing. A dead letter is never too large for it.
     """
-    topic = _topic(log, dead_letter_topic(group))
+    topic = _topic(log, letters_topic(group))
     log.refresh()
     letters = []
     for record, count in zip(records, counts, strict=True):

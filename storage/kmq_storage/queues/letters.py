@@ -1,7 +1,9 @@
 """Finding where a dead letter came from, and where a record went that became one.
 
-A dead letter is in the own log of its queue, in the same commit as the answer that made it one. A
-record that was moved back is in the same commit as the answer that finished the dead letter.
+A dead letter is in the own log of its queue, in the same commit as the answer that made it one; or,
+for an OpenMessaging queue, as the positions of its consumers. One of a group is in the topic of the
+group's dead letters. A record that was moved back is in the same commit as the answer that finished
+the dead letter.
 Properties of the dead letter tell which of several records belong together.
 """
 
@@ -15,7 +17,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from kmq_storage.errors import KmqError
-from kmq_storage.format.entries import RecordsEntry
+from kmq_storage.format.entries import GroupOffsetsEntry, RecordsEntry
 from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AnswerEntry
 from kmq_storage.format.records import column_of
 from kmq_storage.log.commit_log import CommitLog
@@ -24,36 +26,68 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import scan
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Commit
-from kmq_storage.names import queue_of_log, users_topic
+from kmq_storage.names import group_of_letters, positions_group, queue_of_log, users_topic
 
 #: Topic id, partition and offset of one record.
 RecordAddress: TypeAlias = tuple[bytes, int, int]
 _PREFIX = "dead_letter_"
-#: What each dead letter has. A record with some of them only has them from its sender.
-_LETTER = frozenset({"queue", "offset", "count", "reason"})
+#: What each dead letter has, besides its queue or group. A record with some of them only has them
+#: from its sender.
+_LETTER = frozenset({"offset", "count", "reason"})
+_ORIGIN = ("topic", "partition", "offset")
 _COLUMNS = frozenset({"properties", "_properties"})
 _ROWS = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class _Letter:
-    """A record of a queue's own log with the properties of a dead letter."""
+    """A record with the properties of a dead letter, where dead letters are kept."""
 
-    #: The queue that has the record.
-    queue: str
+    #: The topic that has the record: a queue's own log, or the topic of a group's dead letters.
+    topic: str
+    partition: int
     offset: int
     #: The properties, without their prefix.
     facts: Mapping[str, Any]
 
     @property
+    def queue(self) -> str | None:
+        """The queue that has the record; None for a group's dead letter."""
+        return queue_of_log(self.topic)
+
+    @property
     def origin(self) -> tuple[Any, ...]:
         """The queue, topic, partition and offset of the original record; the topic may be None."""
-        return tuple(self.facts.get(name) for name in ("queue", "topic", "partition", "offset"))
+        return tuple(self.facts.get(name) for name in ("queue", *_ORIGIN))
+
+    @property
+    def destination(self) -> Mapping[str, Any]:
+        """Where it is, as a fact of its original record."""
+        if self.queue is None:
+            facts = {"to_topic": self.topic, "to_partition": self.partition}
+            return {**facts, "to_offset": self.offset}
+        return {"to_queue": self.queue, "to_offset": self.offset}
+
+    @property
+    def source(self) -> Mapping[str, Any]:
+        """Where it is from; a group's letter may have the queue of an earlier death."""
+        names = ("group" if self.queue is None else "queue", *_ORIGIN, "count", "reason")
+        return {f"from_{n}": self.facts[n] for n in names if n in self.facts}
 
     @property
     def is_back(self) -> bool:
         """Whether it was moved back to the queue it came from, at the last time or the first."""
-        return self.queue in (self.facts["queue"], self.facts.get("home"))
+        homes = (self.facts.get("queue"), self.facts.get("home"))
+        return self.queue is not None and self.queue in homes
+
+    def given_up_by(self, commit: Commit) -> Mapping[str, Any]:
+        """The group, or the queue of an OpenMessaging consumer, that made it in this commit."""
+        if self.queue is None:
+            group = group_of_letters(self.topic)
+            return {"group": group} if group == self.facts["group"] else {}
+        queue = self.facts["queue"]
+        groups = {each.group for each in _positions(commit)}
+        return {"queue": queue} if positions_group(str(queue)) in groups else {}
 
 
 class Letters:
@@ -70,15 +104,13 @@ class Letters:
         """The origin of a record that was sent in this commit as a dead letter or moved back."""
         answers = [e for e in commit.entries if isinstance(e, AnswerEntry)]
         offset = self._place[2]
-        if not answers or self._queue(sent.topic_id) is None:
-            return {}
         for letter in self._read(sent, commit, offset, offset + 1):
             self._own = letter
             if letter.is_back and any(each.answer == ACK for each in answers):
                 return {"moved_back_from": self._dead_letters_of(answers)}
-            if any(each.answer in (DEAD, EXHAUSTED) for each in answers):
-                names = ("queue", "topic", "partition", "offset", "count", "reason")
-                return {f"from_{n}": letter.facts[n] for n in names if n in letter.facts}
+            is_dead = any(each.answer in (DEAD, EXHAUSTED) for each in answers)
+            if is_dead or letter.given_up_by(commit):
+                return letter.source
         return {}
 
     def went_to(self, queue: str, answer: AnswerEntry, commit: Commit) -> Mapping[str, Any]:
@@ -92,9 +124,21 @@ class Letters:
             end = each.base_offset + each.rows
             for letter in self._read(each, commit, each.base_offset, end):
                 if letter.origin == origin and letter.is_back == (answer.answer == ACK):
-                    facts = {"to_queue": letter.queue, "to_offset": letter.offset}
-                    return facts if letter.is_back else facts | {"reason": letter.facts["reason"]}
+                    reason = {} if letter.is_back else {"reason": letter.facts["reason"]}
+                    return {**letter.destination, **reason}
         return {}
+
+    def given_up(self, sent: RecordsEntry, commit: Commit) -> Iterator[Mapping[str, Any]]:
+        """Who gave the record up in this commit without an answer, and where these letters are."""
+        moved = {(e.topic_id, number) for e in _positions(commit) for number, _ in e.offsets}
+        # Only a listener that commits by itself may have nothing to commit with its letters.
+        if self._place[:2] not in moved and (moved or self._queue(sent.topic_id) is not None):
+            return
+        end = sent.base_offset + sent.rows
+        for letter in self._read(sent, commit, sent.base_offset, end):
+            giver = letter.given_up_by(commit)
+            if giver and letter.origin[1:] == self._named():
+                yield {**giver, **letter.destination, "reason": letter.facts["reason"]}
 
     def _origin_back(self) -> tuple[Any, ...] | None:
         """The origin of a dead letter that is moved back; None for another record."""
@@ -121,7 +165,9 @@ class Letters:
     def _read(self, sent: RecordsEntry, commit: Commit, start: int, end: int) -> Iterator[_Letter]:
         """The letters of a range that were sent with a commit, as far as they can still be read."""
         topic = self._log.state.topic_by_id(sent.topic_id)
-        if topic is not None and start < topic.partition(sent.partition).first:
+        if topic is None or _reader_of(topic.name) is None:
+            return
+        if start < topic.partition(sent.partition).first:
             with suppress(KmqError):  # staged, and collected meanwhile
                 letters = self._as_sent(topic, sent, commit)
                 yield from (each for each in letters if start <= each.offset < end)
@@ -134,12 +180,12 @@ class Letters:
         assert isinstance(place, Chunk), "no commit has segments for records that are sent"
         batch = self._reader.stored(place, topic.layout(_COLUMNS))
         offsets = range(sent.base_offset, sent.base_offset + sent.rows)
-        return list(_letters_in(queue_of_log(topic.name), batch, offsets))
+        return list(_letters_in((topic.name, sent.partition), batch, offsets))
 
     def _scan(self, topic_id: bytes, partition: int, start: int, end: int) -> Iterator[_Letter]:
-        """The letters of a range of a queue's own log."""
-        topic, queue = self._log.state.topic_by_id(topic_id), self._queue(topic_id)
-        if topic is None or queue is None:
+        """The letters of a range of a topic that keeps them."""
+        topic = self._log.state.topic_by_id(topic_id)
+        if topic is None or _reader_of(topic.name) is None:
             return
         start = max(start, topic.partition(partition).first)
         with suppress(KmqError):  # damaged, or collected meanwhile: the rest of the path holds
@@ -152,18 +198,30 @@ class Letters:
                 batch_rows=_ROWS,
                 layout=topic.layout(_COLUMNS),
             ):
-                yield from _letters_in(queue, part.batch, part.offsets().tolist())
+                place = (topic.name, partition)
+                yield from _letters_in(place, part.batch, part.offsets().tolist())
+
+
+def _reader_of(topic: str) -> str | None:
+    """The property that names who gave a topic's letters up; None for a topic without letters."""
+    if queue_of_log(topic) is not None:
+        return "queue"
+    return None if group_of_letters(topic) is None else "group"
+
+
+def _positions(commit: Commit) -> Iterator[GroupOffsetsEntry]:
+    return (each for each in commit.entries if isinstance(each, GroupOffsetsEntry))
 
 
 def _letters_in(
-    queue: str | None, batch: pa.RecordBatch, offsets: Sequence[int]
+    place: tuple[str, int], batch: pa.RecordBatch, offsets: Sequence[int]
 ) -> Iterator[_Letter]:
-    column = column_of(batch, "properties")
+    column, names = column_of(batch, "properties"), _LETTER | {_reader_of(place[0])}
     rows = [] if column is None else column.to_pylist()
     for offset, pairs in zip(offsets, rows, strict=False):
         facts = _facts(pairs or ())
-        if queue is not None and facts.keys() >= _LETTER:
-            yield _Letter(queue, offset, facts)
+        if facts.keys() >= names:
+            yield _Letter(*place, offset, facts)
 
 
 def _facts(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:
