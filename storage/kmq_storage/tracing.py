@@ -21,6 +21,7 @@ from kmq_storage.format.entries import (
     RecordsEntry,
 )
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry, TrimEntry
+from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
@@ -34,6 +35,8 @@ from kmq_storage.format.queue_entries import (
     Run,
 )
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.rows import GONE
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import out_of_range
 from kmq_storage.model import Commit
@@ -49,6 +52,8 @@ _ANSWERS = {
     RELEASE: "released",
     RECALL: "recalled",
 }
+#: The events after which a queue has nothing more to do with a record.
+_ENDS = frozenset(_ANSWERS[each] for each in (ACK, DEAD, RECALL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ class TraceStep:
     time: datetime | None
     #: `sent`, `passed` (a group committed a later offset), `rewound` (a group went back to it or
     #: before it), `sealed` (it was moved to a segment), `trimmed`, `cut out`; in a queue
-    #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`.
+    #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`, and
+    #: `finished` when it is no longer known how.
     event: str
     #: Details: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on. A dead
     #: letter was sent with `from_queue` or `from_group`, `from_offset` and so on, or
@@ -102,6 +108,27 @@ def _before(
             yield TraceStep(None, None, "passed", {"group": name, "committed": committed})
     if first > record.offset and not any(step.event == "trimmed" for step in told):
         yield TraceStep(None, None, "trimmed", {"start": first})
+    if first <= record.offset and not any(step.event == "sent" for step in told):
+        yield from _finished(record, state, told)
+
+
+def _finished(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> Iterator[TraceStep]:
+    """The queues that finished the record in commits that are no longer in the log."""
+    ended = {step.facts.get("queue") for step in told if step.event in _ENDS}
+    key = (record.topic_id, record.partition)
+    for queue in state.queues:
+        if queue.name not in ended and _is_finished(queue, key, record.offset):
+            yield TraceStep(None, None, "finished", {"queue": queue.name})
+
+
+def _is_finished(queue: Queue, key: Key, offset: int) -> bool:
+    """Whether a queue has nothing more to do with a record: it got an end, or no way in."""
+    source, binding = queue.sources.get(key), queue.bindings.get(key[0])
+    if source is None or offset < (0 if binding is None else binding.start(key[1])):
+        return False
+    for rows in source.rows.spans(offset, offset + 1):
+        return bool((rows["state"] == GONE).all())
+    return offset < source.next
 
 
 class _Record:

@@ -37,6 +37,20 @@ def _facts(store: kmq.Store, offset: int, event: str) -> list[dict[str, Any]]:
     return [dict(s.facts) for s in store.trace("t", 0, offset) if s.event == event]
 
 
+def _collect_commits(store: kmq.Store) -> None:
+    """Have all earlier commits collected."""
+    store.seal()
+    store.checkpoint()
+    for _ in range(200):
+        send_rows(store.log, "t", [Sent(b"k", bytes(200))], partition=1)
+    store.seal()
+    store.checkpoint()
+    store.collect(grace=0)
+    store.checkpoint()
+    store.collect(grace=0)
+    assert next(iter(store.commits())).lsn > 15
+
+
 def test_a_record_was_sent_in_its_commit(store: kmq.Store):
     (step,) = store.trace("t", 0, 4)
     (commit,) = [each for each in store.commits() if each.lsn == step.lsn]
@@ -184,19 +198,26 @@ def test_dead_letters_of_one_commit_are_told_apart(store: kmq.Store):
 def test_what_is_no_longer_in_the_log_is_told_without_its_commit(store: kmq.Store):
     store.set_group_offsets("a", {"t": {0: 5}})
     store.set_group_offsets("b", {"t": {0: 4}})
-    store.seal()
-    store.checkpoint()
-    for _ in range(200):
-        send_rows(store.log, "t", [Sent(b"k", bytes(200))], partition=1)
-    store.seal()
-    store.checkpoint()
-    store.collect(grace=0)
-    store.checkpoint()
-    store.collect(grace=0)
-    assert next(iter(store.commits())).lsn > 15
+    _collect_commits(store)
     store.set_group_offsets("b", {"t": {0: 9}})
     told = [(step.event, step.lsn is None, step.time is None) for step in store.trace("t", 0, 4)]
     assert told == [("sent", True, True), ("passed", True, True), ("passed", False, False)]
+
+
+def test_what_a_queue_finished_is_told_when_it_is_no_longer_known_how(store: kmq.Store):
+    store.create_queue("q", topics=["t"])
+    store.create_queue("idle", topics=["t"])
+    store.create_queue("late")
+    store.bind_queue("late", "t", start="latest")
+    acked, rejected, retried, held = store.queue("q").receive(5)[:4]
+    acked.ack()
+    rejected.reject("broken")
+    retried.nack(delay=0)
+    _collect_commits(store)
+    held.ack()
+    told = [[(s.event, s.facts.get("queue")) for s in store.trace("t", 0, n)[1:]] for n in range(7)]
+    finished = ("finished", "q")
+    assert told == [[finished], [finished], [], [("acked", "q")], [], [], []]
 
 
 def test_that_a_record_was_trimmed_is_told_also_in_a_clone_which_has_no_commit_of_it(
