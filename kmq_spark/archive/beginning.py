@@ -59,6 +59,13 @@ def begin(
     record = known or _new(store, state, topics, file_format or else_format)
     record.check_store(path, store.log.identity.store_id)
     _check_format(path, record, file_format)
+    if record.format == DELTA and else_format != DELTA:
+        raise InvalidRequestError(
+            f"archive {path} is to be in Delta, which this session of Spark doesn't have: start it "
+            "with Delta's jars and settings (delta.configure_spark_with_delta_pip), or make a new "
+            "archive with file_format='parquet'",
+            option="file_format",
+        )
     if known is not None and not records.has_checkpoint(known) and _has_archived(state, known):
         raise IllegalStateError(
             f"archive {path} has lost the checkpoint of its job ({known.checkpoint}), and nothing "

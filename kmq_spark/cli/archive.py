@@ -31,7 +31,7 @@ _QUIET = {
 def _archive(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True, storage_options=dict(arguments.storage_option)):
         pass  # an error of the store comes before Spark starts
-    spark = _session(with_delta=arguments.format != "parquet")
+    spark = _session(with_delta=_format(arguments) != "parquet")
     try:
         while True:
             _run(spark, arguments, output)
@@ -40,6 +40,18 @@ def _archive(arguments: Namespace, output: Output) -> None:
             SYSTEM.sleep(arguments.watch)
     finally:
         spark.stop()
+
+
+def _format(arguments: Namespace) -> str | None:
+    """The format of an archive that is there, else the one that was asked for."""
+    from kmq_spark.datasource.store_url import beside, storage_options
+    from kmq_spark.lake.places import ArchivePlace, fixed
+    from kmq_spark.lake.record import ArchiveRecords
+
+    url = store_url(arguments) or ""
+    path = beside(fixed(arguments.path), url, dict(arguments.storage_option))
+    known = ArchiveRecords(ArchivePlace(path, storage_options(path))).newest()
+    return arguments.format if known is None else known.format
 
 
 def _run(spark: SparkSession, arguments: Namespace, output: Output) -> None:
@@ -74,6 +86,7 @@ def _session(*, with_delta: bool) -> SparkSession:
             f"archiving needs Spark: pip install 'kmq-spark[delta]'. Java: {java.found}. "
             f"{java.advice}"
         )
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -84,7 +97,14 @@ def _session(*, with_delta: bool) -> SparkSession:
         builder = builder.master("local[*]")
     if with_delta and find_spec("delta") is not None:
         builder = _with_delta(builder)
-    return builder.getOrCreate()
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        raise UnavailableError(
+            "Spark did not start; what it said stands above. With Delta it fetches jars from Maven "
+            "Central, unless they are in ~/.ivy2: without a network, use --format parquet for a "
+            "new archive"
+        ) from error
 
 
 def _with_delta(builder: SparkSession.Builder) -> SparkSession.Builder:

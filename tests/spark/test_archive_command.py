@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from kmq_spark.cli import archive as module
 from kmq_spark.cli.command_line import main
 from tests.spark.shop import Shop
 
@@ -25,6 +26,7 @@ def test_the_command_archives_what_is_new_and_goes_on_where_it_stopped(
     assert main([*command, "--topic", "orders", "--format", "parquet"]) == 0
     assert "orders-0: archived up to offset 4\n" in capsys.readouterr().out
     shop.send("orders", 0, 2)
+    monkeypatch.setattr(module, "_with_delta", None)  # its jars would be fetched in vain
     assert main([*command, "--keep", "0"]) == 0
     assert "orders-0: archived up to offset 6\n" in capsys.readouterr().out
     assert spark.read.parquet(str(path)).count() == 6

@@ -32,6 +32,16 @@ def _begin(store: kmq.Store, path: Path, *topics: str, fail: bool = True) -> Arc
     return begin(store, str(path), topics, None, else_format=DELTA, fail_on_data_loss=fail)
 
 
+def test_delta_is_refused_where_spark_has_none_before_anything_is_written(
+    store: kmq.Store, tmp_path: Path
+):
+    path = tmp_path / "lake"
+    with pytest.raises(kmq.InvalidRequestError, match="file_format='parquet'"):
+        begin(store, str(path), ["orders"], DELTA, else_format=PARQUET, fail_on_data_loss=True)
+    assert not path.exists()
+    begin(store, str(path), ["orders"], PARQUET, else_format=PARQUET, fail_on_data_loss=True)
+
+
 def test_a_job_with_fewer_topics_than_before_is_refused_or_leaves_them_where_they_are(
     store: kmq.Store, tmp_path: Path
 ):
@@ -140,7 +150,7 @@ def test_times_of_day_are_refused_before_the_archive_is_there_where_spark_has_no
                 str(tmp_path / "lake"),
                 ["sums"],
                 file_format,
-                else_format=PARQUET,
+                else_format=file_format,
                 fail_on_data_loss=True,
             )
         assert not (tmp_path / "lake" / FOLDER).exists()
