@@ -34,18 +34,19 @@ class KmqBatchReader(DataSourceReader):
         """Return the tasks of this read; Spark calls it once per load()."""
         log = open_log(self._options.url, read_only=True)
         now = SYSTEM.now_us()  # the same for both bounds, and when it plans again
+        losses = Losses(fail=self._options.fail_on_data_loss)
 
         def planned(state: StoreState) -> list[InputPartition]:
             history = history_of(log, state, self._options.archive)
-            return self._tasks(state, Times(ChunkReader(log.files), now, history))
+            return self._tasks(state, Times(ChunkReader(log.files), now, history), losses)
 
         return looking_again(log, planned)
 
-    def _tasks(self, state: StoreState, times: Times) -> list[InputPartition]:
+    def _tasks(self, state: StoreState, times: Times, losses: Losses) -> list[InputPartition]:
         options = bounds_by_offset(self._options, state, times)
         coverage = cover(state, options, times.history)
         self._view.check(list(coverage.topics.values()))
-        losses = Losses(fail=options.fail_on_data_loss)
+        losses.report_missing(coverage.missing)
         starts, ends = bounds_of_batch(state, options, coverage, losses)
         check_whole(state, coverage.up_to_latest(options.ending))
         return plan(coverage.ranges(starts, ends), losses, options.tasks, times.history)

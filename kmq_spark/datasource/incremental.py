@@ -240,6 +240,7 @@ def _bounds(
     if not coverage.topics:
         raise NotFoundError("no topic matches: there is nothing to read, not even columns")
     losses = Losses(fail=options.fail_on_data_loss)
+    losses.report_missing(coverage.missing)
     starts, ends, _ = admitted(
         coverage,
         (first_of_stream(state, options, coverage, losses), coverage.ends()),

@@ -17,6 +17,9 @@ under a key that no topic can have:
   out now. The query goes on there when the options cover them again.
 - `deleted` is the id of the topic that had been deleted last. A topic that was deleted after it and
   is not in `ids` came and went unseen. Older versions wrote none.
+- `losses` has, by topic id and partition, the ranges that the run which planned the batch had found
+  to be lost. A run that replays the batch counts them, as the first one can't any more.
+- `again` alternates between batches that have nothing but such a count: their texts must differ.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from kmq_storage.errors import FormatVersionError, InvalidRequestError
 
 #: Offset by partition by topic.
 Positions = Mapping[str, Mapping[int, int]]
+#: Ranges of lost records, in order, by topic id and partition.
+Lost = Mapping[tuple[uuid.UUID, int], tuple[tuple[int, int], ...]]
 #: A partition's number as text, cached: all batches of a query name the same partitions.
 _text = lru_cache(maxsize=1 << 16)(str)
 
@@ -56,6 +61,10 @@ class StreamOffset:
     left: Mapping[uuid.UUID, Mapping[int, int]] = field(default_factory=dict)
     #: The topic that had been deleted last; None where it wasn't noted.
     deleted: uuid.UUID | None = None
+    #: What was lost before this offset and is counted with the batch that it ends.
+    losses: Lost = field(default_factory=dict)
+    #: Tells an offset from the one before it where both have the same positions and losses.
+    again: bool = False
     #: The query's id, if it has a group: the same in all runs of one checkpoint.
     query: uuid.UUID | None = None
 
@@ -75,6 +84,10 @@ class StreamOffset:
             own["left"] = _to_json({str(topic_id): at for topic_id, at in self.left.items()})
         if self.deleted is not None:
             own["deleted"] = str(self.deleted)
+        if self.losses:
+            own["losses"] = _losses_to_json(self.losses)
+        if self.again:
+            own["again"] = True
         if self.query is not None:
             own["query"] = str(self.query)
         return {OWN_KEY: dict(sorted(own.items())), **_to_json(self.positions)}
@@ -102,6 +115,8 @@ def parse_stream_offset(data: Any) -> StreamOffset:
         first=_from_json(own["first"]) if "first" in own else None,
         left={uuid.UUID(key): at for key, at in _from_json(own.get("left", {})).items()},
         deleted=uuid.UUID(own["deleted"]) if "deleted" in own else None,
+        losses=_losses_from_json(own.get("losses", {})),
+        again=own.get("again", False),
         query=uuid.UUID(own["query"]) if "query" in own else None,
     )
 
@@ -118,3 +133,19 @@ def _by_text(offsets: Mapping[int, int]) -> dict[str, int]:
 
 def _from_json(data: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
     return {topic: {int(p): offset for p, offset in data[topic].items()} for topic in data}
+
+
+def _losses_to_json(losses: Lost) -> dict[str, dict[str, list[list[int]]]]:
+    data: dict[str, dict[str, list[list[int]]]] = {}
+    for topic_id, partition in sorted(losses):
+        ranges = [list(each) for each in losses[topic_id, partition]]
+        data.setdefault(str(topic_id), {})[_text(partition)] = ranges
+    return data
+
+
+def _losses_from_json(data: Mapping[str, Mapping[str, list[list[int]]]]) -> Lost:
+    return {
+        (uuid.UUID(topic_id), int(partition)): tuple((start, end) for start, end in ranges)
+        for topic_id, by_partition in data.items()
+        for partition, ranges in by_partition.items()
+    }

@@ -120,12 +120,14 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is not None and self._idle == (state.lsn, start):
             return start
         finished = StreamOffset() if start is None else self._parsed(start)
+        if finished.losses and finished == self._end:  # no replay: this run has counted them
+            self._losses.tell(finished.losses)
         member = self._join(log, finished)
         if member is not None:
             member.advance(finished)
         limits = Limits() if isinstance(limit, ReadAllAvailable) else self._limits()
         end = looking_again(log, lambda seen: self._next_end(log, seen, finished, limits), state)
-        self._end = end
+        end = self._end = self._with_losses(finished, end, limits)
         if end is finished:
             self._idle = None if limits.least else (log.state.lsn, start)
             if self._available_now:  # in a bucket, a membership outlives its process
@@ -134,7 +136,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start or end.to_json()
         self._planned = self._environment.monotonic()
         if member is not None:
-            end = replace(end, query=member.place.query)
+            end = self._end = replace(end, query=member.place.query)
             if finished.is_start and end.first is not None:
                 member.advance(StreamOffset(positions=end.first, ids=end.ids))
         return self._remember(end.to_json(), end)
@@ -161,6 +163,17 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Losses are counted here: Spark asks for the batch's progress before its `partitions`.
             held(self._batch_ranges(state, finished, end), self._losses, history)
         return end
+
+    def _with_losses(
+        self, finished: StreamOffset, end: StreamOffset, limits: Limits
+    ) -> StreamOffset:
+        """Return an end with the losses that it counts; without a new record only for them."""
+        lost = dict(self._losses.untold)
+        if end is not finished:
+            return replace(end, losses=lost)
+        if not lost or limits.least:  # what waits is counted with the records that it waits for
+            return end
+        return replace(finished, first=None, losses=lost, again=not finished.again)
 
     def _parsed(self, offset: Offset) -> StreamOffset:
         """Parse an offset from Spark; mostly it is a recent one of this run, already parsed."""
@@ -234,6 +247,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return plan(ranges, self._losses, self._options.tasks, history)
 
         tasks = looking_again(log, planned)
+        self._losses.report_again(ends.losses)
         self._examined = -1, {}  # these ranges would keep a replaced state in memory
         if member is None or self._announced:
             return tasks

@@ -20,7 +20,6 @@ from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.options.subscription import Subscription
 from kmq_spark.datasource.planning.history import History
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
-from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import InvalidRequestError, NotFoundError
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Partition, Topic
@@ -191,9 +190,8 @@ def cover(state: StoreState, options: SourceOptions, history: History | None = N
     subscription = options.subscription
     missing = [name for name in subscription.topics if state.find_topic(name) is None]
     for name in missing:
-        if options.fail_on_data_loss:
+        if options.fail_on_data_loss:  # else `missing` is for the read's losses
             _check_there(state, subscription, name)
-        warn_once(f"Topic[{name}] doesn't exist (failOnDataLoss=false: read without it)")
     topics = {
         name: state.topic(name)
         for name in subscription.matches(t.name for t in state.user_topics())

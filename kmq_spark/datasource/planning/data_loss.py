@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kmq_spark.datasource.offsets import Lost
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
-from kmq_spark.datasource.warning import warn_once
 from kmq_storage.errors import DataLossError
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.planning.history import History
+
+_log = logging.getLogger(__name__)
 
 #: The most partitions that a message names.
 _NAMED_MAX = 20
@@ -32,7 +35,9 @@ class Losses:
         self._fail = fail
         #: How many records are known to be lost.
         self.records = 0
-        self._counted: dict[tuple[uuid.UUID, int], int] = {}
+        #: The counted ranges that the progress of no finished batch has.
+        self.untold: dict[tuple[uuid.UUID, int], tuple[tuple[int, int], ...]] = {}
+        self._noted: set[str] = set()
 
     def report(
         self, message: str, topic_id: uuid.UUID, lost: Iterable[OffsetRange], **facts: object
@@ -43,16 +48,49 @@ class Losses:
                 f"{message}; set failOnDataLoss=false to go on with what is there", **facts
             )
         known = [each for each in lost if each.size]
-        if sum(self._count((topic_id, each.partition), each) for each in known) or not known:
-            warn_once(f"{message} (failOnDataLoss=false: reading goes on)")
+        told = f"{message} (failOnDataLoss=false: reading goes on)"
+        if not known:
+            self._note(told)
+        elif sum(self._count((topic_id, r.partition), (r.start, r.end)) for r in known):
+            _log.warning("%s", told)
 
-    def _count(self, key: tuple[uuid.UUID, int], lost: OffsetRange) -> int:
+    def report_missing(self, names: Iterable[str]) -> None:
+        """Report topics that the options name, and that a read without them may leave out."""
+        for name in names:
+            self._note(f"Topic[{name}] doesn't exist (failOnDataLoss=false: read without it)")
+
+    def report_again(self, lost: Lost) -> None:
+        """Report what an earlier run had found to be lost when it planned a batch."""
+        if new := sum(self._count(key, each) for key, ranges in lost.items() for each in ranges):
+            _log.warning(
+                "this batch is that of an earlier run, which passed over %s lost records when it "
+                "planned the batch",
+                new,
+            )
+
+    def tell(self, lost: Lost) -> None:
+        """Note that the progress of a finished batch has these."""
+        rest = {
+            key: tuple(part for each in ranges for part in _outside(each, lost.get(key, ())))
+            for key, ranges in self.untold.items()
+        }
+        self.untold = {key: ranges for key, ranges in rest.items() if ranges}
+
+    def _note(self, message: str) -> None:
+        """Log what has no number once: a stream would repeat it at each look."""
+        if message not in self._noted:
+            self._noted.add(message)
+            _log.warning("%s", message)
+
+    def _count(self, key: tuple[uuid.UUID, int], lost: tuple[int, int]) -> int:
         """Count a loss, and return how many records of it are new: a stream reports it often."""
-        known = max(self._counted.get(key, 0), lost.start)
-        new = max(lost.end - known, 0)
-        self.records += new
-        self._counted[key] = max(known, lost.end)
-        return new
+        known = self.untold.get(key, ())
+        new = tuple(_outside(lost, known))
+        if new:
+            self.untold[key] = tuple(sorted(known + new))
+        records = sum(end - start for start, end in new)
+        self.records += records
+        return records
 
     def report_deleted(
         self,
@@ -90,6 +128,17 @@ class Losses:
             (),
             topic=name,
         )
+
+
+def _outside(of: tuple[int, int], others: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a range that are in none of the others, which are sorted."""
+    position, end = of
+    for start, until in others:
+        if position < min(start, end):
+            yield position, min(start, end)
+        position = max(position, until)
+    if position < end:
+        yield position, end
 
 
 def named(places: Sequence[str]) -> str:

@@ -56,6 +56,7 @@ def next_end(
         _check_final_end(state, start, final)
     deleted = _report_deleted(state, options, start, losses)
     coverage = cover(state, options, history)
+    losses.report_missing(coverage.missing)
     left = _left_out(state, coverage, start, losses)
     if start.is_start:
         new, begins = None, first_of_stream(state, options, coverage, losses)

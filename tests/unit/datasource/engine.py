@@ -95,6 +95,8 @@ class Query:
             self.reader.prepareForTriggerAvailableNow()
         self._limit = self.reader.getDefaultReadLimit()
         self._replayed = len(checkpoint.ends) == checkpoint.finished
+        #: The lost records that the progress of the last finished batch has: a replay has none.
+        self.told = 0
 
     def trigger(self, crash: Crash | None = None) -> bool:
         """Run the next batch, first an unfinished one of an earlier run; False: nothing to do."""
@@ -104,13 +106,15 @@ class Query:
             return True
         start = self._start()
         end = _through_json(self.reader.latestOffset(_loaded(start), self._limit))
-        assert self.reader.reportLatestOffset() is not None
+        lost: int = self.reader.reportLatestOffset()["#kmq"]["lost"]
         if end == start and self._checkpoint.ends:  # the first batch is run in any case
             return False
         if crash is Crash.BEFORE_WAL:
             return True
         self._checkpoint.ends.append(end)
         self._run(crash)
+        if len(self._checkpoint.ends) == self._checkpoint.finished:
+            self.told = lost
         return True
 
     def die(self) -> None:

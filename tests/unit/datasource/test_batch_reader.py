@@ -310,8 +310,21 @@ def test_what_a_repair_cut_out_is_data_loss_or_skipped_with_a_warning(
     with pytest.raises(DataLossError, match=r"offsets 4 to 6 were lost .*; set failOnDataLoss"):
         _read(shop)
     assert _read(shop, failOnDataLoss="false") == sent[:4] + sent[7:]
-    assert _read(shop, failOnDataLoss="false", minPartitions="6") == sent[:4] + sent[7:]
     assert caplog.text.count("orders-0: offsets 4 to 6 were lost") == 1
+    assert _read(shop, failOnDataLoss="false", minPartitions="6") == sent[:4] + sent[7:]
+    assert caplog.text.count("orders-0: offsets 4 to 6 were lost") == 2, "once per read"
+
+
+def test_each_read_of_a_process_logs_what_it_does_without(
+    shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop.send("orders", 0, 4)
+    shop.store.trim("orders", {0: 3})
+    start = '{"orders":{"0":1,"1":0,"2":0}}'
+    for reads in (1, 2, 3):
+        _read(shop, subscribe="orders,away", startingOffsets=start, failOnDataLoss="false")
+        assert caplog.text.count("the log holds 3 to 4: 2 records are lost") == reads
+        assert caplog.text.count("Topic[away] doesn't exist (failOnDataLoss=false") == reads
 
 
 def test_a_damaged_record_batch_is_an_error_that_names_its_place(shop: Shop) -> None:

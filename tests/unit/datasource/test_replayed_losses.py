@@ -1,0 +1,168 @@
+"""Finds losses that die with the run that found them, and those that a replay counts again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.spark.shop import Shop
+from tests.unit.datasource.engine import Crash, Stream
+
+AFTER = [Crash.AFTER_WAL, Crash.AFTER_READ, Crash.AFTER_SINK]
+
+
+def _careless(shop: Shop, **options: str) -> Stream:
+    return Stream(shop, **{"startingOffsets": "earliest", "failOnDataLoss": "false"} | options)
+
+
+def _made_again(shop: Shop) -> Stream:
+    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    shop.send("orders", 0, 10)
+    stream.start().trigger()
+    shop.delete("orders")
+    shop.create("orders", 1)
+    shop.send("orders", 0, 3)
+    return stream
+
+
+def _deleted(shop: Shop) -> Stream:
+    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    shop.send("orders", 0, 10)
+    stream.start().trigger()
+    shop.delete("orders")
+    return stream
+
+
+def _begun_below_the_log(shop: Shop) -> Stream:
+    shop.send("orders", 0, 10)
+    shop.store.trim("orders", {0: 7})
+    return _careless(shop, startingOffsets='{"orders":{"0":1,"1":0,"2":0}}')
+
+
+def _trimmed(shop: Shop) -> Stream:
+    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    shop.send("orders", 0, 12)
+    stream.start().trigger()
+    shop.store.trim("orders", {0: 10})
+    return stream
+
+
+def _left_by_a_group(shop: Shop) -> Stream:
+    before = _careless(shop, group="billing", maxOffsetsPerTrigger="4")
+    shop.send("orders", 0, 10)
+    query = before.start()
+    query.trigger()
+    query.trigger(Crash.BEFORE_WAL)
+    before.stop()
+    shop.delete("orders")
+    shop.create("orders", 1)
+    return _careless(shop, group="billing")
+
+
+@pytest.mark.parametrize("crash", AFTER)
+@pytest.mark.parametrize(
+    "losing", [_made_again, _deleted, _begun_below_the_log, _trimmed, _left_by_a_group]
+)
+def test_a_loss_of_a_batch_that_failed_is_counted_by_the_run_that_replays_it(
+    shop: Shop,
+    losing: Callable[[Shop], Stream],
+    crash: Crash,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stream = losing(shop)
+    stream.start().trigger(crash)
+    failed = len(stream.checkpoint.ends)
+    caplog.clear()
+    query = stream.start(available_now=True)
+    query.all_available()
+    assert query.told == 6
+    assert "passed over 6 lost records" in caplog.text or "6 records are lost" in caplog.text
+    assert len(stream.checkpoint.ends) == failed + 1, "an empty batch, for its progress"
+    query = stream.start(failOnDataLoss="true")
+    shop.create("orders", 1) if losing is _deleted else None
+    shop.send("orders", 0, 2)
+    query.all_available()
+    assert (query.told, len(stream.checkpoint.ends)) == (0, failed + 2)
+    assert '"losses"' not in stream.checkpoint.ends[-1]
+
+
+def test_the_batch_that_counts_a_replayed_loss_may_fail_too(shop: Shop) -> None:
+    stream = _made_again(shop)
+    stream.start().trigger(Crash.AFTER_WAL)
+    for _ in range(3):
+        query = stream.start()
+        query.trigger()
+        query.trigger(Crash.AFTER_READ)
+        assert query.told == 0
+    query = stream.start()
+    query.all_available()
+    assert query.told == 6
+    assert not query.trigger()
+
+
+def test_a_loss_that_a_replay_finds_itself_is_counted_though_nothing_follows(shop: Shop) -> None:
+    stream = _careless(shop)
+    shop.send("orders", 0, 10)
+    stream.start().trigger(Crash.AFTER_WAL)
+    shop.store.trim("orders", {0: 6})
+    query = stream.start(available_now=True)
+    query.all_available()
+    assert (stream.sizes, query.told) == ([4, 0], 6)
+
+
+def test_an_offset_keeps_its_losses_by_topic_and_partition(shop: Shop) -> None:
+    stream = _trimmed(shop)
+    query = stream.start()
+    query.all_available()
+    own = json.loads(stream.checkpoint.ends[-1])["#kmq"]
+    assert own["losses"] == {own["ids"]["orders"]: {"0": [[4, 10]]}}
+    assert not query.trigger()
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["send", "send", "trigger", "trim", "delete", "restart", *AFTER]),
+        st.sampled_from(["t0", "t1"]),
+        st.integers(0, 1),
+        st.integers(1, 9),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps)
+def test_whatever_fails_every_record_is_read_once_or_counted_once_by_a_finished_batch(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str | Crash, str, int, int]]
+) -> None:
+    shop = Shop(tmp_path_factory.mktemp("any") / "shop")
+    stream = _careless(shop)
+    del stream.options["subscribe"]
+    stream.options["subscribePattern"] = "^t"
+    query, sent, lost = stream.start(), 0, 0
+    query.trigger()  # what is deleted before its first look is none of its losses
+    for action, topic, partition, count in steps:
+        if topic not in {each.name for each in shop.store.topics()}:
+            shop.create(topic, 2)
+        if action == "send":
+            sent += len(shop.send(topic, partition, count))
+        elif action == "trim":
+            start, end = shop.store.offsets(topic)[partition]
+            shop.store.trim(topic, {partition: min(start + count, end)})
+        elif action == "delete":
+            shop.delete(topic)
+        else:
+            query.trigger(action if isinstance(action, Crash) else None)
+        if action == "restart":
+            query.trigger()  # a run that only replays a batch counts nothing
+        if action == "restart" or isinstance(action, Crash):
+            lost += query.told
+            query = stream.start(maxOffsetsPerTrigger=str(count))
+    query.all_available()
+    assert sum(stream.sizes) + lost + query.told == sent
+    stream.stop()
+    shop.close()
