@@ -101,3 +101,14 @@ def test_the_topic_that_was_deleted_last_is_kept() -> None:
         '{"#kmq": {"deleted": "3f0e6d1c-0000-4000-8000-000000000001", "ids": {}, "version": 1}}'
     )
     assert parse_stream_offset(json.loads(text)) == offset
+
+
+def test_losses_are_kept_by_topic_and_partition_and_batches_of_them_alone_differ() -> None:
+    losses = {(ORDERS, 11): ((5, 7),), (ORDERS, 2): ((0, 3), (4, 9))}
+    offset = StreamOffset(ids={}, losses=losses, again=True)
+    text = json.dumps(offset.to_json())
+    assert text == (
+        '{"#kmq": {"again": true, "ids": {}, "losses": {"3f0e6d1c-0000-4000-8000-000000000001": '
+        '{"2": [[0, 3], [4, 9]], "11": [[5, 7]]}}, "version": 1}}'
+    )
+    assert parse_stream_offset(json.loads(text)) == offset
