@@ -98,7 +98,8 @@ def measured(path: str) -> str:
 
     def plan() -> None:
         ends = {number: part.end for number, part in enumerate(topic.parts)}
-        assert plan_tasks([TopicRanges.between(topic, ends, {}, ends)], TaskLimits())
+        ranges = [TopicRanges.between(topic, ends, {}, ends)]
+        assert plan_tasks(ranges, TaskLimits(), store.log.files)
 
     figures = [opened, _median(find_offset, _LOOKUPS), _median(find_time, _LOOKUPS)]
     figures += [_median(plan, 3), _resident_mb()]

@@ -11,9 +11,8 @@ import uuid
 from collections.abc import Iterable
 
 from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
-from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.data_loss import Losses
-from kmq_spark.datasource.planning.plan import plan
+from kmq_spark.datasource.planning.plan import held
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.streams.plan import ranges_between
 from kmq_spark.lake.places import ArchivePlace
@@ -51,7 +50,7 @@ def note_holes(log: CommitLog, place: ArchivePlace, record: ArchiveRecord, numbe
 
     def lost(state: StoreState) -> list[tuple[uuid.UUID, OffsetRange]]:
         found = _Found()
-        plan(ranges_between(state, begins, ends, found), found, TaskLimits(), None)
+        held(ranges_between(state, begins, ends, found), found, None)
         return found.ranges
 
     known = grown = records.newest() or record

@@ -21,6 +21,7 @@ from kmq_storage.environment import SYSTEM
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.objects.files import Files
 
 
 class KmqBatchReader(DataSourceReader):
@@ -38,18 +39,22 @@ class KmqBatchReader(DataSourceReader):
 
         def planned(state: StoreState) -> list[InputPartition]:
             history = history_of(log, state, self._options.archive)
-            return self._tasks(state, Times(ChunkReader(log.files), now, history), losses)
+            times = Times(ChunkReader(log.files), now, history)
+            return self._tasks(state, times, losses, log.files)
 
         return looking_again(log, planned)
 
-    def _tasks(self, state: StoreState, times: Times, losses: Losses) -> list[InputPartition]:
+    def _tasks(
+        self, state: StoreState, times: Times, losses: Losses, files: Files
+    ) -> list[InputPartition]:
         options = bounds_by_offset(self._options, state, times)
         coverage = cover(state, options, times.history)
         self._view.check(list(coverage.topics.values()))
         losses.report_missing(coverage.missing)
         starts, ends = bounds_of_batch(state, options, coverage, losses)
         check_whole(state, coverage.up_to_latest(options.ending))
-        return plan(coverage.ranges(starts, ends), losses, options.tasks, times.history)
+        ranges = coverage.ranges(starts, ends)
+        return plan(ranges, losses, options.tasks, times.history, files)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the records of one task; where no tasks were planned, Spark makes an empty one."""

@@ -244,7 +244,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges = self._batch_ranges(state, begins, ends)
             self._view.check([each.topic for each in ranges])
             history = history_of(log, state, self._options.archive)
-            return plan(ranges, self._losses, self._options.tasks, history)
+            return plan(ranges, self._losses, self._options.tasks, history, log.files)
 
         tasks = looking_again(log, planned)
         self._losses.report_again(ends.losses)

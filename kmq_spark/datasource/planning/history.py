@@ -189,10 +189,10 @@ def _divided(ranges: Sequence[ArchivedRange], limits: TaskLimits) -> list[Archiv
     def archived(parts: Iterable[OffsetRange]) -> list[ArchivedRange]:
         return [ranges[part.partition].between(part.start, part.end) for part in parts]
 
-    parts = divided(places, limits, lambda parts: _pieces(archived(parts)))
+    parts = divided(places, limits, lambda parts, _: _pieces(archived(parts)))
     return [ArchivedTask((each,)) for each in archived(parts)]
 
 
 def _pieces(ranges: Sequence[ArchivedRange]) -> Pieces:
-    rows = [(n, each.start, each.end, each.bytes) for n, each in enumerate(ranges)]
-    return Pieces(*np.array(rows, np.int64).reshape(-1, 4).T)
+    rows = [(n, each.start, each.end, each.bytes, each.bytes) for n, each in enumerate(ranges)]
+    return Pieces(*np.array(rows, np.int64).reshape(-1, 5).T)

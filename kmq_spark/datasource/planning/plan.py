@@ -15,23 +15,28 @@ from kmq_spark.datasource.planning.history import History, archived_tasks
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import plan_tasks
 from kmq_spark.datasource.planning.topic_ranges import TopicRange, TopicRanges
+from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:
     from kmq_spark.lake.reading import ArchivedRange
 
 
 def plan(
-    wanted: Sequence[TopicRanges], losses: Losses, limits: TaskLimits, history: History | None
+    wanted: Sequence[TopicRanges],
+    losses: Losses,
+    limits: TaskLimits,
+    history: History | None,
+    files: Files,
 ) -> list[InputPartition]:
     """Return the tasks that read these ranges; report what neither archive nor log holds."""
     archived, ranges = held(wanted, losses, history)
     if not archived:
-        return [*plan_tasks(ranges, limits)]
+        return [*plan_tasks(ranges, limits, files)]
     of_log = sum(int((each.ends - each.starts).sum()) for each in ranges)
     old = archived_tasks(archived, _share(limits, sum(r.end - r.start for r in archived), of_log))
     if limits.min_partitions is not None:
         limits = replace(limits, min_partitions=max(limits.min_partitions - len(old), 1))
-    return [*old, *plan_tasks(ranges, limits)]
+    return [*old, *plan_tasks(ranges, limits, files)]
 
 
 def held(

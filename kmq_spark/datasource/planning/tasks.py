@@ -16,11 +16,13 @@ import numpy as np
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
-from kmq_spark.datasource.planning.pieces import Pieces, divided, share_of
+from kmq_spark.datasource.planning.pieces import Pieces, divided, finest, share_of
 from kmq_spark.datasource.planning.ranges import TASK_BYTES_MIN, OffsetRange, task_count
+from kmq_spark.datasource.planning.stored_batches import StoredBatches
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_storage.log.index.excerpt import Excerpt
 from kmq_storage.log.state.topic_state import check_inside
+from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:
     from kmq_spark.datasource.planning.pieces import Parts
@@ -53,7 +55,7 @@ class Task(InputPartition):
     runs: tuple[PlacedRanges, ...]
 
 
-def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
+def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits, files: Files) -> list[Task]:
     """Return the tasks for these ranges: balanced by bytes, or as Kafka's source divides them.
 
     With `minPartitions` or `maxRecordsPerPartition` it is Kafka's way: each task reads of one
@@ -66,26 +68,44 @@ def plan_tasks(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
     # Of thousands of topics, few have something to read: the others are left out first.
     filled = [some for several in ranges if len(some := several.filled())]
     if limits.min_partitions is None and limits.max_records is None:
-        return _balanced(filled, limits.max_bytes)
-    return _divided(filled, limits)
+        return _balanced(filled, limits.max_bytes, files)
+    return _divided(filled, limits, files)
 
 
-def _balanced(ranges: Sequence[TopicRanges], max_bytes: int | None) -> list[Task]:
+def _balanced(ranges: Sequence[TopicRanges], max_bytes: int | None, files: Files) -> list[Task]:
     pieces = _pieces(ranges, grain=_GRAIN if max_bytes is None else None)
-    largest = None if max_bytes is None else share_of(max_bytes)
-    tasks = task_count(pieces.total, os.cpu_count() or 1, largest)
+    tasks = _count(pieces, max_bytes)
+    if tasks > 1 or max_bytes is not None:
+        batches = StoredBatches(ranges, files)
+        larger = pieces.share(tasks) if max_bytes is None else finest(max_bytes)
+        pieces = batches.instead_of(pieces.cut_off(larger), pieces, larger)
+        tasks = _count(pieces, max_bytes)
+        larger = pieces.share(tasks)
+        pieces = batches.instead_of(pieces.crossed(tasks, larger), pieces, larger)
     borders = np.cumsum([0, *map(len, ranges)])
-    return [_task(ranges, borders, run) for run in pieces.balanced(tasks)]
+    runs = pieces.balanced(tasks, whole=max_bytes is None)
+    return [_task(ranges, borders, run) for run in runs]
 
 
-def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits) -> list[Task]:
+def _count(pieces: Pieces, max_bytes: int | None) -> int:
+    largest = None if max_bytes is None else share_of(max_bytes)
+    return task_count(pieces.total, os.cpu_count() or 1, largest)
+
+
+def _divided(ranges: Sequence[TopicRanges], limits: TaskLimits, files: Files) -> list[Task]:
     places = [each.offsets for several in ranges for each in several]
     topics = {several.topic.name: several.topic for several in ranges}
 
     def ranges_of(parts: Sequence[OffsetRange]) -> list[TopicRanges]:
         return [TopicRanges.of(topics[part.topic], [part]) for part in parts]
 
-    parts = divided(places, limits, lambda parts: _pieces(ranges_of(parts)))
+    def pieces_of(parts: Sequence[OffsetRange], most: int) -> Pieces:
+        of_parts, larger = ranges_of(parts), finest(most)
+        pieces, batches = _pieces(of_parts), StoredBatches(of_parts, files)
+        pieces = batches.instead_of(pieces.cut_off(larger), pieces, larger)
+        return batches.instead_of(pieces.crossed_by_parts(most), pieces, larger)
+
+    parts = divided(places, limits, pieces_of)
     return [Task((_placed(each),)) for each in ranges_of(parts)]
 
 

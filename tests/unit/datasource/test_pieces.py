@@ -19,7 +19,7 @@ def _pieces(ranges: list[list[tuple[int, int]]]) -> Pieces:
     for stored in ranges:
         ends = np.cumsum([records for records, _ in stored])
         records, read = (np.array(column) for column in zip(*stored, strict=True))
-        parts.append(Pieces(np.zeros(len(ends), np.int64), ends - records, ends, read))
+        parts.append(Pieces(np.zeros(len(ends), np.int64), ends - records, ends, read, read))
     return Pieces.joined(parts, [1] * len(parts))
 
 

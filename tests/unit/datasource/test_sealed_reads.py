@@ -90,7 +90,7 @@ def test_a_large_segment_is_divided_among_tasks_of_like_size(
 ):
     monkeypatch.setattr(ranges, "TASK_BYTES_MIN", 20_000)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    tasks = plan_tasks(_ranges(store, (0, 0, ROWS)), TaskLimits())
+    tasks = plan_tasks(_ranges(store, (0, 0, ROWS)), TaskLimits(), store.log.files)
     assert len(tasks) == 4
     sizes = [sum(part.end - part.start for run in task.runs for part in run) for task in tasks]
     assert sum(sizes) == ROWS
@@ -125,12 +125,14 @@ LIMITS = [
 def test_any_range_and_any_number_of_tasks_read_exactly_the_records_between(
     store: kmq.Store, span: tuple[int, int], limits: TaskLimits
 ):
-    tasks = plan_tasks(_ranges(store, (1, *span)), limits)
+    tasks = plan_tasks(_ranges(store, (1, *span)), limits, store.log.files)
     assert _read(store, tasks) == _expected(store, 1, *span)
 
 
 def test_tasks_that_were_planned_before_read_on_after_everything_moved(store: kmq.Store):
-    tasks = plan_tasks(_ranges(store, (0, 100, ROWS), (1, 40, 60)), TaskLimits(min_partitions=5))
+    tasks = plan_tasks(
+        _ranges(store, (0, 100, ROWS), (1, 40, 60)), TaskLimits(min_partitions=5), store.log.files
+    )
     expected = [*_expected(store, 0, 100, ROWS), *_expected(store, 1, 40, 60)]
     store.seal()
     send_rows(store.log, "t", [Sent(b"other", b"x")], partition=0)
@@ -146,12 +148,12 @@ def test_tasks_that_were_planned_before_read_on_after_everything_moved(store: km
 def test_a_range_that_was_trimmed_is_refused_when_it_is_planned(store: kmq.Store):
     store.trim("t", {0: 10})
     with pytest.raises(OffsetOutOfRangeError):
-        plan_tasks(_ranges(store, (0, 0, ROWS)), TaskLimits())
+        plan_tasks(_ranges(store, (0, 0, ROWS)), TaskLimits(), store.log.files)
 
 
 def test_a_task_carries_only_what_finds_its_own_records(store: kmq.Store):
     for n in range(300):
         send_rows(store.log, "t", [Sent(None, b"%d" % n)], partition=1)
-    (task,) = plan_tasks(_ranges(store, (1, 60, 62)), TaskLimits(min_partitions=1))
+    (task,) = plan_tasks(_ranges(store, (1, 60, 62)), TaskLimits(min_partitions=1), store.log.files)
     assert len(pickle.dumps(task)) < 3_000
     assert _read(store, [task]) == [(1, 60), (1, 61)]
