@@ -120,6 +120,24 @@ def test_a_repair_saves_what_proves_itself_and_the_rest_is_told_as_lost(folder: 
         assert store.verify(deep=True).ok
 
 
+def test_a_repair_names_the_messages_that_it_gives_up_and_lists_no_thousands_of_offsets(
+    folder: Path,
+):
+    for queue in (3, 7):
+        _damage(_run(folder), _message(queue, 11))
+    with kmq.open(folder) as store:
+        (damage,) = store.verify(deep=True).damage
+        spans = re.findall(r"from b'queue (\d\d)', index (\d+) to b'queue (\d\d)',", damage.reason)
+        assert len(spans) == 2
+        for queue, (first, _, last) in zip((3, 7), spans, strict=True):
+            assert int(first) <= queue <= int(last)
+        notes = store.repair(drop_damaged=True).notes
+        assert f"{damage.file}: cut out: {damage.reason}" in notes
+        lost = f"inbox-0: {2 * BATCH_ROWS} of the offsets "
+        assert {note[: len(lost)] for note in notes if note.startswith("inbox-0")} == {lost}
+        assert [note[: len(lost)] for note in store.verify().notes] == [lost]
+
+
 def test_verify_names_the_first_and_the_last_message_of_a_damaged_batch(folder: Path):
     before = _run(folder)
     with kmq.open(folder) as store:

@@ -11,6 +11,7 @@ from kmq_storage.cutting import cut, outside
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.manifest import STAGED, Row
 from kmq_storage.integrity.files.batches import check_chunk
+from kmq_storage.integrity.files.cut_out import cut_out
 from kmq_storage.integrity.files.segments import check_segment
 from kmq_storage.integrity.files.staged import check_staged
 from kmq_storage.integrity.report import Damage, Finding, Note
@@ -46,12 +47,10 @@ def _check_known(state: StoreState, topic: Topic, number: int) -> Iterator[Findi
     if doubt is not None:
         reason = f"what follows can't be read ({doubt.reason})"
         yield Damage(doubt.file, topic.name, number, part.end, None, reason)
-    for gap in index.gaps:
-        if gap.end > part.start:
-            yield Note(
-                f"{topic.name}-{number}",
-                f"offsets {gap.start} to {gap.end - 1} were cut out ({gap.reason})",
-            )
+    gaps = [gap for gap in index.gaps if gap.end > part.start]
+    for reason, alike in groupby(gaps, key=lambda gap: gap.reason):
+        for line in cut_out(topic, number, [(gap.start, gap.end) for gap in alike]):
+            yield Note(f"{topic.name}-{number}", f"{line} ({reason})")
 
 
 class PartitionCheck:

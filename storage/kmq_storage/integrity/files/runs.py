@@ -93,20 +93,37 @@ def check_directory(
 
 
 def of_run(
-    damage: Damage, chunk: Chunk, segment: Segment, runs: Callable[[], Sequence[RunIndex]]
+    damage: Damage,
+    chunks: Sequence[Chunk],
+    segment: Segment,
+    runs: Callable[[], Sequence[RunIndex]],
 ) -> Damage:
-    """Damage of a batch of the last of some runs: its records are anywhere in the run's offsets.
+    """Damage of batches of the last of some runs: their records are anywhere in the run's offsets.
 
-    Its messages are named where it is told what came before them.
+    Their messages are named where it is told what came before them.
     """
-    rows = (at - segment.base_offset for at in (chunk.base_offset, chunk.end_offset - 1))
     named = ""
     with suppress(CorruptionError):
         if known := runs():
-            first, last = (_message_at(known, row) for row in rows)
-            named = f" (messages of the queues: from {first} to {last})"
+            spans = "; ".join(_messages_at(known, segment, *span) for span in _spans(chunks))
+            named = f" (messages of the queues: {spans})"
     start, end = segment.base_offset, segment.end_offset
     return replace(damage, start=start, end=end, reason=f"{damage.reason}{named}")
+
+
+def _spans(chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
+    """What these batches cover, neighbours together."""
+    found: list[tuple[int, int]] = []
+    for chunk in chunks:
+        follows = bool(found) and found[-1][1] == chunk.base_offset
+        start = found.pop()[0] if follows else chunk.base_offset
+        found.append((start, chunk.end_offset))
+    return found
+
+
+def _messages_at(runs: Sequence[RunIndex], segment: Segment, start: int, end: int) -> str:
+    first, last = (_message_at(runs, at - segment.base_offset) for at in (start, end - 1))
+    return f"from {first} to {last}"
 
 
 def _message_at(runs: Sequence[RunIndex], row: int) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 
 import pyarrow as pa
 
@@ -56,12 +55,15 @@ def check_segment(
     if checksum(brought_in(contents.slice(0, first))) != footer.head_checksum:
         reason = "checksum of what is before the batches doesn't match"
         yield replace(whole, reason=reason)
-    is_sorted, runs = is_run(segment.columns), cache(runs)
-    for chunk in chunks:
-        for damage in check_chunk(contents, chunk, topic, partition):
-            yield of_run(damage, chunk, segment, runs) if is_sorted else damage
-    if is_sorted:
-        yield from check_directory(contents, footer, segment, whole)
+    found = [
+        (each, why) for each in chunks for why in check_chunk(contents, each, topic, partition)
+    ]
+    if not is_run(segment.columns):
+        yield from (why for _, why in found)
+        return
+    if found:
+        yield of_run(found[0][1], [each for each, _ in found], segment, runs)
+    yield from check_directory(contents, footer, segment, whole)
 
 
 def footer_of(contents: pa.Buffer, segment: Segment) -> SegmentFooter:

@@ -9,6 +9,7 @@ from kmq_storage import paths
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.format.manifest import SEGMENT, STAGED, Key, Row
+from kmq_storage.integrity.files.cut_out import cut_out
 from kmq_storage.integrity.repairs.salvage import Salvage, salvage, slices_of
 from kmq_storage.integrity.report import Damage
 from kmq_storage.log.commit_log import CommitLog
@@ -94,13 +95,14 @@ class RecordsRepair:
             yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
             return
         gaps = self._gaps(topic, number, missing)
+        kept = row
         if first > begin:
             rows, size = row.held_from(begin)
-            row = replace(row, base_offset=first, rows=rows, size=size)
-        rest = Replacement(topic, number, (row,), self._state.lsn, gaps=len(missing))
+            kept = replace(row, base_offset=first, rows=rows, size=size)
+        rest = Replacement(topic, number, (kept,), self._state.lsn, gaps=len(missing))
         if self._replacer.replace(rest, self._rest(rest, segment, left), gaps=gaps) is not None:
             yield f"{segment.location.file}: its whole batches were written again"
-            yield from _lines_of(topic, number, gaps)
+            yield from self._lost(topic, number, row, gaps)
 
     def _rest(self, rest: Replacement, segment: Segment, left: Salvage) -> Records:
         """The records that are left of a segment; for a run, with where its queues begin."""
@@ -133,7 +135,19 @@ class RecordsRepair:
             rows, size = row.held_from(part.start)
             gaps[0] = replace(gaps[0], rows=min(rows, part.rows), size=min(size, part.size))
         if gaps and self._replacer.cut_out(gaps):
-            yield from _lines_of(topic, number, gaps)
+            yield from self._lost(topic, number, row, gaps)
+
+    def _lost(
+        self, topic: Topic, number: int, row: Row | None, gaps: Sequence[GapEntry]
+    ) -> Iterator[str]:
+        """What was cut out, in words; of a run its queues, whose messages are at any offsets."""
+        if gaps and row is not None and row.in_run:
+            file = self._file((topic.id, number), row)
+            yield from (
+                f"{file}: cut out: {each.reason}" for each in self._damage if each.file == file
+            )
+        for line in cut_out(topic, number, [(gap.start, gap.end) for gap in gaps]):
+            yield f"{topic.name}-{number}: {line}"
 
     def _gaps(
         self, topic: Topic, number: int, spans: Collection[tuple[int, int]]
@@ -156,8 +170,3 @@ def _kept(
     if left.missing and left.missing[0][0] == first:
         first = left.missing[0][1]
     return first, left.missing
-
-
-def _lines_of(topic: Topic, number: int, gaps: Sequence[GapEntry]) -> Iterator[str]:
-    for gap in gaps:
-        yield f"{topic.name}-{number}: offsets {gap.start} to {gap.end - 1} were cut out"
