@@ -5,13 +5,16 @@ Finds: answers without messages that were acknowledged, given as if they had nev
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.frame import MAGIC
+from kmq_storage.keyed.index import QueueIndex
+from kmq_storage.keyed.losses import Losses
 from tests.damage.disk import opened
 from tests.damage.told import tell_losses
 from tests.support.damage import flip
@@ -90,6 +93,30 @@ def test_get_many_names_one_queue_and_goes_on_with_all_of_them(queues: kmq.Keyed
         queues.get_many(["early", "a", "b"], 0, 9)
     found = queues.get_many(["early", "a", "b"], 0, 9)
     assert found["value"].to_pylist() == [b"e0", b"e1", b"a0", b"a2", b"b0"]
+
+
+def test_get_many_tells_the_same_losses_as_gets_one_by_one_and_looks_up_no_queue_alone(
+    queues: kmq.KeyedQueues, monkeypatch: pytest.MonkeyPatch
+):
+    names = ["late", "a", "b", "early", "unknown"]
+    asked = [(name, first, most) for name in names for first in (0, 1, 2, 9) for most in (1, 2, 9)]
+    told = [_tells(queues, partial(queues.get, *each)) for each in asked]
+    with monkeypatch.context() as patched:
+        patched.delattr(QueueIndex, "span")
+        patched.delattr(QueueIndex, "places")
+        many = [_tells(queues, partial(queues.get_many, [each[0]], *each[1:])) for each in asked]
+    assert many == told
+    assert set(told) == {True, False}
+
+
+def _tells(queues: kmq.KeyedQueues, call: Callable[[], object]) -> bool:
+    """Whether a handle that was told nothing yet is told of losses by a call."""
+    queues._reader._losses = Losses()
+    try:
+        call()
+    except kmq.DataLossError:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("is_last", [True, False])

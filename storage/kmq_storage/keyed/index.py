@@ -120,6 +120,15 @@ class QueueIndex:
         life = self._life(name, self.end)
         return self.runs[life.run].place.base_offset if life.index else life.end + 1
 
+    def all_began(self, names: pa.Array) -> Numbers:
+        """As `began`, for many queues, whose names must ascend."""
+        found = np.zeros(len(names), np.int64)
+        for run in (self.runs[number] for number in reversed(self._anew)):
+            anew = run.beginnings_of(names)
+            found = np.where(anew < 0, found, np.where(anew > 0, run.place.base_offset, 0))
+        ends = self.ends.lasts(names, self.end)
+        return np.where(ends < 0, found, ends + 1)
+
     def span(self, name: bytes) -> tuple[int, int]:
         """The index of a queue's first message, and the index behind its last."""
         life = self._life(name, self.end)

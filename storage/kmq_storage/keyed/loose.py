@@ -108,6 +108,10 @@ class Ends:
         """No messages."""
         return iter(())
 
+    def offsets_at(self, rows: Numbers, borders: Numbers) -> Numbers:
+        """No offsets of no rows."""
+        return rows
+
 
 class LooseRows:
     """Messages of a range of offsets that are in no run yet, sorted by queue."""
@@ -135,3 +139,7 @@ class LooseRows:
         offsets = self._part.offsets[ranges(firsts, counts)]
         wanted, rows = np.unique(offsets, return_inverse=True)
         yield gathered(list(self._read(wanted)), rows, np.ones_like(rows)).copied()
+
+    def offsets_at(self, rows: Numbers, borders: Numbers) -> Numbers:
+        """The offsets of some rows."""
+        return self._part.offsets[rows]

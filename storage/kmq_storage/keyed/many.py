@@ -42,6 +42,9 @@ class QueueRows(Protocol):
     def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
         """The messages in some non-empty ranges of rows, in pieces."""
 
+    def offsets_at(self, rows: Numbers, borders: Numbers) -> Numbers:
+        """The offsets of some rows, or others on the same side of each of these offsets."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -58,19 +61,40 @@ class Asked:
         """The queues whose first index was trimmed, with this index."""
         if not any(part.has_beginnings for part in parts):
             return
-        order = self._order()
+        order = self.order()
         _, begin = _lives(parts, self.names.take(number_column(order)))
         firsts = self.firsts[order]
         for row in order[(firsts >= 0) & (firsts < begin)].tolist():
             yield self.names[row].as_py(), int(self.firsts[row])
 
-    def _order(self) -> Numbers:
+    def reach(self, parts: Sequence[QueueRows], borders: Numbers) -> tuple[Numbers, Numbers]:
+        """For each queue the offsets of the message before the wanted ones, and of the last wanted.
+
+        -1 where there is none. The names must ascend. `borders` is that of `QueueRows.offsets_at`.
+        """
+        part_of, at = _lives(parts, self.names)
+        first = np.maximum(self.firsts, at)
+        lows, highs = np.full((2, len(first)), -1)
+        for number, part in enumerate(parts):
+            starts, ends = part.spans(self.names)
+            counts = np.where(part_of > number, 0, ends - starts)  # dead messages do not count
+            before = np.minimum(first - at, counts)
+            last = first - at + (self.most - 1)
+            for found, rows, here in (
+                (lows, starts + before - 1, before > 0),
+                (highs, starts + last, (last >= 0) & (last < counts)),
+            ):
+                found[here] = part.offsets_at(rows[here], borders)
+            at = at + counts
+        return lows, highs
+
+    def order(self) -> Numbers:
         """The numbers of the queues, sorted by name."""
         return numbers_of(pc.sort_indices(self.names)).astype(np.int64)
 
     def answer(self, parts: Sequence[QueueRows]) -> pa.RecordBatch:
         """The messages, in the order of the request; no first index may be trimmed."""
-        order = self._order()
+        order = self.order()
         firsts, ranges_of, found = self._found(parts, order)
         given = np.empty_like(order)  # the position of each queue in the sorted order
         given[order] = np.arange(len(order))

@@ -92,7 +92,7 @@ class QueueReader:
             if first < index.first(queue):
                 raise _given_up(index, topic, queue, first)
             if telling:
-                self._losses.check(index, topic, [(queue, first)], most)
+                self._losses.check(index, topic, queue, first, most)
             in_runs, offsets = index.places(queue, first, most)
             values = [value for rows in in_runs for value in _values_of(rows, topic, queue)]
             whole = pa.chunked_array([*values, *self._loose.read(topic, offsets)], pa.binary())
@@ -164,9 +164,7 @@ class QueueReader:
             parts: list[QueueRows] = [*index.runs, ends, *loose]
             for queue, first in asked.given_up(parts):
                 raise _given_up(index, topic, queue, first)
-            if topic.index(PARTITION).gaps:
-                names = zip(queues.to_pylist(), firsts.tolist(), strict=True)
-                self._losses.check(index, topic, names, most)
+            self._losses.check_many(index, topic, asked, parts)
             answer = asked.answer(parts)
             self._check_end(topic, answer.num_rows, asked.most * len(queues))
             return answer

@@ -267,6 +267,19 @@ class RunIndex:
         """The offsets of rows [first, behind)."""
         return run_offsets(list(self._parts(first, behind, _OFFSETS)))
 
+    def offsets_at(self, rows: Numbers, borders: Numbers) -> Numbers:
+        """The offsets of some rows, or others on the same side of each of these offsets."""
+        start, end = self.place.base_offset, self.place.end_offset
+        if not ((start <= borders) & (borders < end)).any():
+            return np.full(len(rows), start)
+        wanted, of = np.unique(rows, return_inverse=True)
+        found, cuts = np.empty_like(wanted), wanted.searchsorted(self._bounds)
+        for number in np.flatnonzero(np.diff(cuts)).tolist():
+            first, behind = self._bounds[number : number + 2].tolist()
+            some = slice(cuts[number], cuts[number + 1])
+            found[some] = self.offsets(first, behind)[wanted[some] - first]
+        return found[of]
+
     def values(self, first: int, behind: int) -> Iterator[pa.Array]:
         """The values of rows, in pieces; CorruptionError when they are damaged."""
         while first < behind:
