@@ -52,17 +52,19 @@ def _store(segments: list[list[Size]], cores: int = 2) -> Iterator[kmq.Store]:
             yield store
 
 
-def _places(store: kmq.Store) -> list[Place]:
-    topic = store.log.refresh().topic("t")
-    return topic.places(0, 0, topic.parts[0].end)
+def _places(store: kmq.Store, topic: str = "t", partition: int = 0) -> list[Place]:
+    known = store.log.refresh().topic(topic)
+    return known.places(partition, 0, known.parts[partition].end)
 
 
-def _batches(store: kmq.Store) -> list[tuple[int, int, float]]:
+def _batches(
+    store: kmq.Store, topic: str = "t", partition: int = 0
+) -> list[tuple[int, int, float]]:
     """The offsets of each batch, and its share of its segment's bytes."""
     reader, found = ChunkReader(store.log.files), []
-    for place in _places(store):
+    for place in _places(store, topic, partition):
         assert isinstance(place, Segment)
-        chunks = reader.chunks(place, "t", 0)
+        chunks = reader.chunks(place, topic, partition)
         whole = place.length / sum(each.location.length for each in chunks)
         found += [(c.base_offset, c.end_offset, c.location.length * whole) for c in chunks]
     return found
@@ -133,6 +135,64 @@ def test_heavy_records_behind_light_ones_of_a_sealed_segment_are_shared() -> Non
         assert max(_bytes_of(span, batches) for span in limited) <= 300_000
         late = _tasks(store, (900, place.end_offset))
         assert max(_bytes_of(span, batches) for span in late) <= 0.7 * sum(sizes)
+
+
+@pytest.mark.parametrize("most", [None, 100_000])
+def test_partitions_of_several_topics_are_each_divided_by_their_own_batches(
+    most: int | None,
+) -> None:
+    with _store([]) as store:
+        places = [(name, number) for name in ("a", "b") for number in range(2)]
+        for name in ("a", "b"):
+            store.create_topic(name, partitions=2)
+        with store.producer(linger=0) as producer:
+            for turn, (name, number) in enumerate(places):
+                for records, size in ([LIGHT] * 3 + [HEAVY] * 3)[:: 1 - 2 * (turn % 2)]:
+                    values = [os.urandom(size) for _ in range(records)]
+                    producer.send_batch(name, values, partition=number).result(60)
+        store.seal()
+        state = store.log.refresh()
+        batches = {place: _batches(store, *place) for place in places}
+        wanted = [
+            TopicRanges.of(state.topic(name), [OffsetRange(name, n, 0, 660) for n in range(2)])
+            for name in ("a", "b")
+        ]
+        tasks = plan_tasks(wanted, TaskLimits(max_bytes=most), store.log.files)
+        parts = [part for task in tasks for run in task.runs for part in run]
+        for place in places:
+            spans = [(p.start, p.end) for p in parts if (p.topic, p.partition) == place]
+            assert _is_whole(spans, (0, 660))
+        sizes = [
+            sum(
+                _bytes_of((p.start, p.end), batches[p.topic, p.partition])
+                for run in task.runs
+                for p in run
+            )
+            for task in tasks
+        ]
+        assert max(sizes) <= (most or sum(sizes) / len(tasks) + 20_000)
+
+
+def test_a_plan_in_a_bucket_opens_no_more_footers_than_it_has_borders(
+    s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "TASK_BYTES_MIN", 4_000)
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    with kmq.open(s3_url, maintenance=False) as store:
+        store.create_topic("t")
+        for _ in range(6):
+            with store.producer(linger=0) as producer:
+                producer.send_batch("t", [os.urandom(1_000) for _ in range(200)]).result(60)
+            monkeypatch.setattr(limits, "SEGMENT_BYTES", 100_000)
+            store.seal()
+        store.checkpoint()
+        with kmq.open(s3_url, maintenance=False, read_only=True) as fresh:
+            fresh.log.refresh()
+            opened = _opened(monkeypatch)
+            tasks = _tasks(fresh)
+            assert len(tasks) == 4
+            assert _is_whole(tasks, (0, 1_200))
+            assert 1 <= len(opened) <= 3
 
 
 def test_segments_into_which_no_border_falls_are_not_opened(
