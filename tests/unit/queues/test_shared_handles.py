@@ -198,3 +198,15 @@ def test_a_store_that_closes_while_a_thread_has_just_got_some_leaves_no_thread(
     queue._ahead._bell.ring()
     watch.join(30)
     assert not watch.is_alive()
+
+
+@pytest.mark.parametrize("prefetch", [2, 5, 50])
+def test_no_more_is_held_ahead_than_was_asked_for(queue: kmq.Queue, prefetch: int):
+    url, held = queue._log.files.url, []
+    with kmq.open(url, durability="os") as store, store.queue("q", prefetch=prefetch) as asking:
+        for _ in range(40):
+            (delivery,) = asking.receive()
+            delivery.ack()
+            with kmq.open(url, read_only=True) as other:
+                held.append(other.queues()[0].stats.locked)
+    assert 1 < max(held) <= prefetch

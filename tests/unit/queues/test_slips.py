@@ -149,20 +149,6 @@ def test_without_prefetch_nothing_is_held_ahead(store: kmq.Store, url: str, pati
     assert (stats.acked, stats.locked) == (FAST, 0)
 
 
-@pytest.mark.parametrize("prefetch", [2, 5, 50])
-def test_no_more_is_held_ahead_than_was_asked_for(
-    store: kmq.Store, url: str, patient: None, prefetch: int
-):
-    _fill(store)
-    queue = store.queue("q", prefetch=prefetch)
-    held = []
-    for _ in range(FAST):
-        _finish(queue, 1)
-        with kmq.open(url, durability="os", read_only=True) as other:
-            held.append(other.queues()[0].stats.locked)
-    assert 1 < max(held) <= prefetch
-
-
 def test_urgent_records_are_not_behind_those_held_ahead(store: kmq.Store, patient: None):
     _fill(store)
     queue = store.queue("q")
