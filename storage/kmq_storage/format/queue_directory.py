@@ -196,6 +196,15 @@ class Directory(Listed[QueueTable]):
             return 0, 0
         return bisect_right(self._rows, first) - 1, bisect_left(self._rows, behind)
 
+    def queue_of(self, row: int, read: Callable[[int], QueueTable]) -> bytes | None:
+        """The queue of a row, from the decoded blocks; None for a row that is no message."""
+        block = bisect_right(self._rows, row, hi=len(self)) - 1
+        if block < 0:
+            return None
+        table = read(block)
+        name: bytes = table.names[int(table.starts.searchsorted(row, "right")) - 1].as_py()
+        return name
+
     def decoded(self, block: int, message: pa.Buffer) -> QueueTable:
         """The queues of a block."""
         batch = self._batch(block, message, _BLOCK)

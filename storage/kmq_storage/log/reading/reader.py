@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,7 +26,7 @@ from kmq_storage.format.records import is_run, mismatch, offsets_of, read_batch,
 from kmq_storage.format.segment import SegmentFooter, decode_footer
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.log.reading.proving import Prover
-from kmq_storage.log.reading.runs import RunByOffset, pieces_of
+from kmq_storage.log.reading.runs import RunByOffset, pieces_of, run_offsets
 from kmq_storage.log.reading.wanted_bytes import (
     near,
     ranges_of,
@@ -52,6 +54,7 @@ _KEPT_BYTES = 4 * 1024 * 1024 * 1024
 _FOOTERS_KEPT = 256
 #: How many bytes are brought into memory at once to read single records.
 _NEAR_BYTES = 65_536
+_OFFSETS = Layout(only=("offset",))
 
 
 class ChunkReader:
@@ -177,12 +180,20 @@ class ChunkReader:
         """
         try:
             if isinstance(chunk, RunPiece):
-                span = max(start, chunk.base_offset), min(end, chunk.end_offset)
-                return self._of_run(chunk, layout).between(*span, dense=chunk.dense)
-            batch = self._decode(chunk, layout)
+                run = self._of_run(chunk, layout)
+            else:
+                batch = self._decode(chunk, layout)
         except (CorruptionError, OSError) as error:
             raise self._error_at(chunk, topic, partition, error) from error
-        return layout.current(_cut(batch, chunk, start, end))
+        if not isinstance(chunk, RunPiece):
+            return layout.current(_cut(batch, chunk, start, end))
+        start, end = max(start, chunk.base_offset), min(end, chunk.end_offset)
+        lost = run.lost_between(start, end)
+        if lost is not None and run.damage is not None:
+            self._run = None  # the file may be put back
+            place = replace(chunk, base_offset=lost[0], end_offset=lost[1])
+            raise _damaged(place, topic, partition, run.damage) from run.damage
+        return run.between(start, end, dense=chunk.dense)
 
     def stored(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         """All records of a chunk, in the stored columns of a layout.
@@ -216,9 +227,42 @@ class ChunkReader:
         if self._run is None or self._run[:2] != (file, layout):
             self._run = None  # freed before the next run is read into memory
             self._files.prefetch(((file, piece.location.position, piece.location.length),))
-            batches = [self._decode(chunk, layout) for chunk in piece.batches]
-            self._run = file, layout, RunByOffset(batches)
+            self._run = file, layout, self._by_offset(piece.batches, layout)
         return self._run[2]
+
+    def _by_offset(self, chunks: Sequence[Chunk], layout: Layout) -> RunByOffset:
+        """The records of a run; a damaged batch costs only its own."""
+        batches: list[pa.RecordBatch] = []
+        damaged: list[tuple[Chunk, CorruptionError]] = []
+        for chunk in chunks:
+            try:
+                batches.append(self._decode(chunk, layout))
+            except FormatVersionError:
+                raise
+            except CorruptionError as error:
+                if error.context.get("missing"):
+                    raise
+                damaged.append((chunk, error))
+        if damaged and not batches:
+            raise damaged[0][1]
+        if not damaged:
+            return RunByOffset(batches)
+        lost = None
+        with suppress(CorruptionError):  # the column of offsets is often whole
+            lost = run_offsets([self._decode(chunk, _OFFSETS) for chunk, _ in damaged])
+        return RunByOffset(batches, self._damage_of(damaged), lost)
+
+    def _damage_of(self, damaged: Sequence[tuple[Chunk, CorruptionError]]) -> CorruptionError:
+        """The error for the first of a run's damaged batches, with its queues."""
+        from kmq_storage.log.reading.damaged_runs import queues_in_words  # only when needed
+
+        chunk, error = damaged[0]
+        lost, named = self._lost(chunk, error), ""
+        with suppress(CorruptionError, OSError):
+            if footer := self._footers.get(chunk.location.file):
+                named = queues_in_words(footer, chunk, self.message)
+        others = f", and {len(damaged) - 1} more of its batches" if len(damaged) > 1 else ""
+        return CorruptionError(f"{lost.message}{named}{others}", **lost.context)
 
     def known_bytes(self, file: str, row: Row) -> bytes | None:
         """The bytes of a row's batch, if its file is mapped and they are valid; else None."""

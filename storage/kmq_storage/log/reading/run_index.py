@@ -315,12 +315,7 @@ class RunIndex:
 
     def queue_of(self, row: int) -> bytes | None:
         """The queue of a row; None for a row that is no message."""
-        block = bisect_right([start for _, start in self.block_starts()], row) - 1
-        if block < 0:
-            return None
-        table = self._blocks[block]
-        name: bytes = table.names[int(table.starts.searchsorted(row, "right")) - 1].as_py()
-        return name
+        return self._directory.queue_of(row, self._blocks.__getitem__)
 
     def _parts(self, first: int, behind: int, layout: Layout) -> Iterator[pa.RecordBatch]:
         """Rows as slices of batches."""

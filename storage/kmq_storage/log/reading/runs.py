@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmq_storage.arrays import Numbers
+from kmq_storage.errors import CorruptionError
 from kmq_storage.format.plain_columns import no_rows, number_column, numbers_of
 from kmq_storage.format.records import offsets_of, without_offsets
 from kmq_storage.format.segment import SegmentFooter
@@ -57,12 +58,36 @@ def _rows(place: Place, offsets: int) -> int:
 class RunByOffset:
     """The batches of one run, with access by offset."""
 
-    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+    def __init__(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        damage: CorruptionError | None = None,
+        lost: Numbers | None = None,
+    ) -> None:
+        """Take the whole batches; for damaged ones the error and, where known, their offsets."""
+        self.damage = damage
+        self._lost = None if lost is None else np.sort(lost)
         self._table = pa.Table.from_batches(batches)
         offsets = run_offsets(batches)
         #: The rows in the order of offsets, and these offsets.
         self._rows = np.argsort(offsets)
         self._offsets = offsets[self._rows]
+
+    def lost_between(self, start: int, end: int) -> tuple[int, int] | None:
+        """The first offsets in [start, end) that damaged batches may have, up to a whole record."""
+        at = end if self.damage is None else self._first_lost(start, end)
+        if at == end:
+            return None
+        later = self._offsets[self._offsets.searchsorted(at) :][:1].tolist()
+        return at, later[0] if later else end
+
+    def _first_lost(self, start: int, end: int) -> int:
+        if self._lost is not None:
+            later: list[int] = self._lost[self._lost.searchsorted(start) :][:1].tolist()
+            return min([*later, end])
+        first, behind = self._offsets.searchsorted((start, end)).tolist()
+        found = self._offsets[first:behind]
+        return start + int((found == np.arange(start, start + len(found))).sum())
 
     def between(self, start: int, end: int, *, dense: bool) -> pa.RecordBatch:
         """The records with offsets in [start, end), with an `offset` column unless `dense`."""

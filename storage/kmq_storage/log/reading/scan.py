@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -221,7 +222,14 @@ def _slices(
         behind = min(step.end_offset, end)
         first = max(covered, step.base_offset)
         if isinstance(step, Chunk):
-            batch = reader.read(step, start, end, topic=topic, partition=partition, layout=layout)
+            read = partial(reader.read, step, topic=topic, partition=partition, layout=layout)
+            try:
+                batch = read(start, end)
+            except CorruptionError as error:
+                whole = error.context.get("start", first)
+                if first < whole:  # a damaged batch of a run has some of the later records
+                    yield Slice(topic, partition, first, read(first, whole), whole, layout)
+                raise
             yield Slice(topic, partition, first, batch, behind, layout)
         elif first < behind:  # compaction dropped the last records of the segment
             yield Slice(topic, partition, first, layout.empty(), behind, layout)

@@ -1,0 +1,150 @@
+"""A damaged run of a keyed topic, read by offset: each whole record is there, all others told.
+
+Finds: a damaged batch that costs records of others, errors that name neither the place nor the
+queues of the damage, and readers that don't see that a file was put back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.errors import CorruptionError
+from kmq_storage import limits
+
+QUEUES, MESSAGES, BATCH_ROWS = 20, 30, 25
+ALL = QUEUES * MESSAGES
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store whose only topic has one run of small batches, and nothing else."""
+    monkeypatch.setattr(limits, "RUN_BATCH_ROWS", BATCH_ROWS)
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        queues = store.keyed_queues("inbox")
+        for number in range(MESSAGES):
+            names = [f"queue {n:02}" for n in range(QUEUES)]
+            queues.put_batch(names, [_message(n, number) for n in range(QUEUES)])
+        assert store.seal().segments == 1
+        store.checkpoint()
+    return tmp_path / "store"
+
+
+def _message(queue: int, number: int) -> bytes:
+    return b"<%d in %d>" % (number, queue)
+
+
+def _damage(folder: Path, *messages: bytes) -> tuple[Path, bytes]:
+    """The run's file, and its bytes before."""
+    (file,) = folder.glob("segments/*/0/*.arrow")
+    whole = contents = file.read_bytes()
+    for message in messages:
+        at = contents.index(message)
+        contents = contents[:at] + b"?" + contents[at + 1 :]
+    file.write_bytes(contents)
+    return file, whole
+
+
+def _consume(consumer: kmq.Consumer) -> tuple[dict[int, bytes], list[CorruptionError]]:
+    """All records that can be had by going on where errors say, and these errors."""
+    found: dict[int, bytes] = {}
+    errors: list[CorruptionError] = []
+    while True:
+        try:
+            records = consumer.consume(7, timeout=0)
+        except CorruptionError as error:
+            errors.append(error)
+            consumer.seek("inbox", 0, int(str(error.context["end"])))
+            continue
+        if not records:
+            return found, errors
+        found |= {record.offset: record.value for record in records}
+
+
+@pytest.mark.parametrize("hurt", [[7], [3, 7], [0], [19]])
+def test_readers_by_offset_get_each_record_of_whole_batches(folder: Path, hurt: list[int]):
+    _damage(folder, *(_message(queue, 11) for queue in hurt))
+    with kmq.open(folder, read_only=True) as store:
+        found, errors = _consume(store.consumer(topics=["inbox"]))
+    assert found == {at: _message(at % QUEUES, at // QUEUES) for at in found}
+    assert all(f"go on from offset {e.context['end']}," in str(e) for e in errors)
+    lost = set(range(ALL)) - set(found)
+    assert len(lost) == BATCH_ROWS * len(hurt)
+    spans = [(int(str(e.context["start"])), int(str(e.context["end"]))) for e in errors]
+    assert {at for span in spans for at in range(*span)} == lost
+    assert sum(end - start for start, end in spans) == len(lost)
+
+
+@pytest.mark.parametrize("read", ["consume", "read", "find"])
+def test_the_error_names_the_damaged_batch_and_its_queues(folder: Path, read: str):
+    _damage(folder, _message(7, 11))
+    calls: dict[str, Callable[[kmq.Store], object]] = {
+        "consume": lambda store: list(iter(store.consumer(topics=["inbox"]).consume, [])),
+        "read": lambda store: store.read("inbox").read_all(),
+        "find": lambda store: store.find("inbox", key=b"queue 07"),
+    }
+    told = r"at byte \d+ \(messages of the queues .*?\)"
+    with kmq.open(folder, read_only=True) as store:
+        with pytest.raises(CorruptionError) as wanted:
+            store.keyed_queues("inbox").get("queue 07", 11, 1)
+        with pytest.raises(CorruptionError) as raised:
+            calls[read](store)
+    assert re.findall(told, str(raised.value)) == re.findall(told, str(wanted.value)) != []
+
+
+def test_a_run_without_a_whole_batch_is_told_with_all_its_offsets(folder: Path):
+    file, whole = _damage(folder)
+    file.write_bytes(whole.replace(b" in ", b"?in "))
+    with kmq.open(folder, read_only=True) as store:
+        found, errors = _consume(store.consumer(topics=["inbox"]))
+    assert not found
+    assert [(e.context["start"], e.context["end"]) for e in errors] == [(0, ALL)]
+
+
+def test_a_consumer_goes_on_when_the_file_was_put_back(folder: Path):
+    file, whole = _damage(folder, _message(7, 11))
+    with kmq.open(folder, read_only=True) as store, store.consumer(topics=["inbox"]) as consumer:
+        found = 0
+        with pytest.raises(CorruptionError):
+            while records := consumer.consume(7, timeout=0):
+                found += len(records)
+        file.write_bytes(whole)
+        while records := consumer.consume(7, timeout=0):
+            found += len(records)
+        assert found == ALL
+
+
+def test_of_a_batch_that_proves_nothing_the_offsets_that_no_other_has_are_lost(folder: Path):
+    file, contents = _damage(folder, _message(7, 11))
+    with kmq.open(folder, read_only=True) as store:
+        with pytest.raises(CorruptionError) as raised:
+            store.keyed_queues("inbox").get("queue 07", 11, 1)
+        told = re.search(r"at byte (\d+)", str(raised.value))
+        assert told is not None
+    at = int(told[1]) + 8  # also what tells where its columns are
+    file.write_bytes(contents[:at] + bytes(64) + contents[at + 64 :])
+    with kmq.open(folder, read_only=True) as store:
+        found, errors = _consume(store.consumer(topics=["inbox"]))
+    assert found == {at: _message(at % QUEUES, at // QUEUES) for at in found}
+    assert len(found) == ALL - BATCH_ROWS
+    assert len(errors) <= BATCH_ROWS
+
+
+def test_messages_that_were_deleted_are_not_told_as_damaged(folder: Path):
+    with kmq.open(folder, maintenance=False) as store:
+        queues = store.keyed_queues("inbox")
+        for queue in range(0, QUEUES, 2):
+            queues.delete(f"queue {queue:02}")
+        queues.flush()
+        store.compact("inbox")
+        store.checkpoint()
+        store.collect(grace=0)
+    _damage(folder, _message(7, 11))
+    with kmq.open(folder, read_only=True) as store:
+        found, errors = _consume(store.consumer(topics=["inbox"]))
+    assert sum(value is not None for value in found.values()) == ALL // 2 - BATCH_ROWS
+    assert len(errors) == BATCH_ROWS
