@@ -50,6 +50,34 @@ with kmq.open(url, environment=clock) as store, store.queue("q") as queue:
             except kmq.LeaseExpiredError:
                 pass
 """
+#: Shares a topic with the others, and sends each record on in a transaction.
+_FORWARD = """
+with kmq.open(url, environment=clock) as store, store.producer(linger=0.0) as producer:
+    consumer = store.consumer("g", topics=["t"], assignor="sticky")
+    while found := consumer.consume(7, timeout=5.0):
+        try:
+            with producer.transaction() as transaction:
+                for each in found:
+                    transaction.send("out", each.value)
+                transaction.commit_offsets(consumer)
+        except kmq.TransactionAbortedError:  # it had lost a partition
+            consumer.close()
+            consumer = store.consumer("g", topics=["t"], assignor="sticky")
+    consumer.close()
+"""
+#: Shares a topic with the others in order, until all of it is committed; tells what it was given.
+_IN_ORDER = """
+import os
+
+def listen(batch, context):
+    for each in batch:  # in one piece: there are several threads
+        os.write(1, b"%d\\n" % (1_000 * each.partition + each.offset))
+    return kmq.OrderlyStatus.SUCCESS
+
+with kmq.open(url, environment=clock) as store, store.orderly_consumer("g", "t", listen):
+    while sum(store.describe_group("g").committed.get("t", {}).values()) < 3 * records:
+        time.sleep(0.2)
+"""
 NAMES = ("a", "b", "c")
 
 
@@ -97,3 +125,36 @@ def test_jumping_clocks_let_each_record_of_a_queue_be_done_by_one(tmp_path: Path
     assert sorted(chain(*told)) == list(range(300))
     with kmq.open(tmp_path / "store", read_only=True) as store:
         assert store.verify(deep=True).damage == []
+
+
+def _filled(url: str, rows: int) -> set[bytes]:
+    """A topic of six partitions, and its values, which have their places."""
+    with kmq.open(url) as store, store.producer() as producer:
+        store.create_topic("t", partitions=6)
+        store.create_topic("out")
+        for partition in range(6):
+            values = [b"%d" % (1_000 * partition + n) for n in range(rows)]
+            producer.send_batch("t", values, partition=partition).result()
+        return set(store.read("t").read_all()["value"].to_pylist())
+
+
+def test_members_of_a_group_whose_clocks_jump_send_each_record_on_once(tmp_path: Path):
+    url = str(tmp_path / "store")
+    values = _filled(url, 50)
+    _told(_FORWARD, url, 0)
+    with kmq.open(url, read_only=True) as store:
+        sent = [int(value) for value in store.read("out").read_all()["value"].to_pylist()]
+    assert len(sent) == len(values)
+    assert {b"%d" % value for value in sent} == values
+    for partition in range(6):
+        of_one = [value for value in sent if value // 1_000 == partition]
+        assert of_one == sorted(of_one)
+
+
+def test_orderly_consumers_whose_clocks_jump_get_each_record_once_and_in_order(tmp_path: Path):
+    url = str(tmp_path / "store")
+    values = _filled(url, 50)
+    told = _told(_IN_ORDER, url, 100)
+    assert sorted(chain(*told)) == sorted(map(int, values))
+    for of_one in told:
+        assert sorted(of_one, key=lambda value: value // 1_000) == sorted(of_one)
