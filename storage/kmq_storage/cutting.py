@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -43,11 +44,15 @@ def grown(
 ) -> Iterator[Sequence[T]]:
     """Runs of two or more neighbours to merge: at most size `most`, `times` as large as each item.
 
-    A factor of `final` is enough for a run that can't grow, because its next neighbour doesn't fit.
-    From each item, the longest run is taken.
+    From each item, the longest run is taken. This bounds the work when merged runs become items
+    again: no data is part of more merges than log(most / smallest item) to the base `times`.
 
-    This bounds the work when merged runs become items again. No data is part of more merges than
-    log(most / smallest item) to the base `times`, and a final one.
+    With `final`, fewer items are left, whatever their sizes. These are merged, too:
+
+    - a run that can't grow, because its next neighbour doesn't fit, if it is `final` times as large
+    - a run with more than `times` items that are each more than a `times`th of the largest
+    - an item and all behind it, if these are more than `times` times as large as this item. So what
+      is left behind an item is at most so large, and the number of items grows with the logarithm.
     """
     sizes = [size_of(item) for item in items]
     first = 0
@@ -63,10 +68,14 @@ def _grown_to(
 ) -> int:
     """The end of the longest run from `first` on that grows enough; `first` if there is none."""
     behind, total, largest = first, 0, 0
+    ascending: list[int] = []
     for at in range(first, len(sizes)):
         if total + sizes[at] > most:
             return at if final is not None and total >= final * largest else behind
         total, largest = total + sizes[at], max(largest, sizes[at])
-        if total >= times * largest:
+        insort(ascending, sizes[at])
+        alike = at + 1 - first - bisect_right(ascending, largest / times)
+        if total >= times * largest or (final is not None and alike > times):
             behind = at + 1
-    return behind
+    is_small = final is not None and total - sizes[first] > times * sizes[first]
+    return len(sizes) if is_small else behind

@@ -6,6 +6,7 @@ Finds a plan that writes what was merged before again and again, loses the order
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,21 +54,76 @@ def _tiers(times: int) -> int:
     return tiers
 
 
-@given(
-    arrivals=st.lists(st.integers(_SMALLEST, _MOST), max_size=300)
-    | st.lists(st.integers(_SMALLEST, 3 * _SMALLEST), max_size=300),
-    times=st.integers(2, 12),
-    final=st.none() | st.floats(1.1, 3),
+def _falling(start: int, share: float) -> list[int]:
+    sizes = [start]
+    while sizes[-1] * share > _SMALLEST:
+        sizes.append(int(sizes[-1] * share))
+    return sizes
+
+
+_FALLING = st.builds(_falling, st.integers(_SMALLEST, _MOST // 2), st.floats(0.3, 0.97))
+#: Of any sizes: all alike, of each magnitude, or smaller and smaller, once or again and again.
+_ARRIVALS = (
+    st.lists(st.integers(_SMALLEST, _MOST), max_size=300)
+    | st.lists(st.integers(_SMALLEST, 3 * _SMALLEST), max_size=300)
+    | st.lists(st.floats(1, 3.9).map(lambda power: round(10**power)), max_size=300)
+    | st.builds(lambda sizes, turns: sizes * turns, _FALLING, st.integers(1, 5))
 )
-def test_no_byte_is_merged_more_often_than_there_are_tiers_and_once_for_good(
-    arrivals: list[int], times: int, final: float | None
-):
-    segments = _after(arrivals, times, final)
-    once = 0 if final is None else 1
-    assert max((each.merges for each in segments), default=0) <= _tiers(times) + once
+
+
+def _check_all_are_there(segments: list[_Segment], arrivals: list[int]) -> None:
     assert sum(each.size for each in segments) == sum(arrivals)
     bases = [each.base for each in segments]
     assert bases == sorted(set(bases))
+
+
+def _most_merges(segments: list[_Segment]) -> int:
+    return max((each.merges for each in segments), default=0)
+
+
+@given(arrivals=_ARRIVALS, times=st.integers(2, 12))
+def test_no_byte_is_merged_more_often_than_there_are_tiers(arrivals: list[int], times: int):
+    segments = _after(arrivals, times)
+    assert _most_merges(segments) <= _tiers(times)
+    _check_all_are_there(segments, arrivals)
+
+
+@given(
+    size=st.integers(_SMALLEST, _MOST),
+    many=st.integers(0, 600),
+    times=st.integers(2, 12),
+    final=st.floats(1.1, 3),
+)
+def test_of_arrivals_of_one_size_no_byte_is_merged_but_once_more(
+    size: int, many: int, times: int, final: float
+):
+    assert _most_merges(_after([size] * many, times, final)) <= _tiers(times) + 1
+
+
+@given(arrivals=_ARRIVALS, times=st.integers(2, 12), final=st.floats(1.1, 3))
+def test_whatever_arrives_each_merge_but_the_first_makes_something_larger(
+    arrivals: list[int], times: int, final: float
+):
+    segments = _after(arrivals, times, final)
+    grows = min(final, 1 + 1 / times)
+    assert _most_merges(segments) <= 1 + log(_MOST / _SMALLEST, grows)
+    _check_all_are_there(segments, arrivals)
+
+
+@given(arrivals=_ARRIVALS, times=st.integers(2, 12), final=st.floats(1.1, 3))
+def test_whatever_arrives_few_segments_wait_behind_one_of_their_size(
+    arrivals: list[int], times: int, final: float
+):
+    segments = _after(arrivals, times, final)
+    while (more := _merged(segments, times, final)) != segments:
+        segments = more
+    sizes = [each.size for each in segments]
+    for first, size in enumerate(sizes):
+        behind = sum(sizes[first + 1 :])
+        if size + behind <= _MOST:
+            assert behind <= times * size
+            alike = [each for each in sizes[first:] if times * each > max(sizes[first:])]
+            assert len(alike) <= times
 
 
 @settings(max_examples=30)

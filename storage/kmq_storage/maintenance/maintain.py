@@ -49,7 +49,8 @@ from kmq_storage.maintenance.trim import retain
 _MERGED = 10
 #: Runs of keyed topics are merged sooner, as each run is one more place to look for a queue.
 _MERGED_RUNS = 4
-#: Runs that can't grow this far, because the next one is too large, are merged from this factor on.
+#: Runs that can't grow this far, because the next one is too large, are merged from this factor on
+#: (`cutting.grown` says which other ones are, so that few of any sizes wait).
 _FINAL_RUNS = 1.5
 
 
