@@ -188,7 +188,12 @@ QUEUES = Group(
         Figure("receive and ack by ten, 8 threads / one", "tens_in_threads.rate", "tens.rate"),
         Figure("MB to open a store with 1,000,000 delayed records", "delayed.held_mb", 500, 1.0),
         Figure("its opening and counting them, of a second", "delayed.open_ms", 1_000, 1.0),
-        Figure("ms that a due record is late, p99, of 100", "lateness.p99_ms", 100, 1.0),
+        Figure(
+            "ms that a due record is late beside a million others, p99, of 100",
+            "lateness.p99_ms",
+            100,
+            1.0,
+        ),
     ),
 )
 

@@ -230,9 +230,7 @@ def delayed(job: Job) -> Measure:
 
     def measure() -> Sample:
         with _queue(job, "os") as (store, path):
-            with store.producer() as producer:
-                for value in dataset.values(job.sizes.records):
-                    producer.send_to_queue(_QUEUE, value, delay=3_600)
+            _delay_all(store, job)
             store.checkpoint()
             told = SPAWN.Queue()
             reader = SPAWN.Process(target=_count, args=(path, told))
@@ -245,8 +243,17 @@ def delayed(job: Job) -> Measure:
     return measure
 
 
+def _delay_all(store: kmq.Store, job: Job) -> None:
+    with store.producer() as producer:
+        for value in dataset.values(job.sizes.records):
+            producer.send_to_queue(_QUEUE, value, delay=3_600)
+
+
 def lateness(job: Job) -> Measure:
-    """How long after its time a delayed record is in the hands of a receiver that waits; os."""
+    """How long after its time a delayed record is in the hands of a receiver that waits; os.
+
+    Beside as many that come later as there are.
+    """
 
     def measure() -> Sample:
         late: list[float] = []
@@ -255,6 +262,7 @@ def lateness(job: Job) -> Measure:
             store.queue(_QUEUE) as queue,
             store.producer() as producer,
         ):
+            _delay_all(store, job)
             begin = time.time() + 0.5
             for number in range(_DUE):
                 at = begin + number / _DUE

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kmq_spark.client.handles.arguments import checked_seconds
 from kmq_storage.groups.administration import Offsets, committed_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
@@ -17,13 +19,13 @@ if TYPE_CHECKING:
     from kmq_spark.client.store import Store
 
 
-def trim_archived(store: Store, group: str, keep: float) -> Offsets:
-    """Trim records that the archive's group has passed and that are older than `keep` seconds.
+def trim_archived(store: Store, group: str, keep: float | timedelta) -> Offsets:
+    """Trim records that the archive's group has passed and that are older than `keep` (seconds).
 
     Returns the new starts by topic and partition. Records that aren't archived stay, also when
-    their topic was deleted and made again meanwhile.
+    their topic was deleted and made again meanwhile. `group`: the name of the query of `start`.
     """
-    since = store.log.environment.now_us() - int(keep * 1e6)
+    since = store.log.environment.now_us() - int(checked_seconds("keep", keep) * 1e6)
     starts_of = partial(_starts, store.log, group, since)
     starts: dict[str, Mapping[int, int]] = {}
     for topic in committed_offsets(store.log.refresh(), group):

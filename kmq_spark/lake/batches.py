@@ -6,6 +6,8 @@ The mark is our own: whether Spark leaves one depends on the session's settings 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from posixpath import basename
 
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import ArchiveRecord
@@ -35,8 +37,9 @@ def finish_batch(place: ArchivePlace, folder: str, is_empty: Callable[[], bool])
 def whole_batches(place: ArchivePlace) -> list[str]:
     """Return the Parquet files of all batches, below the archive, oldest batch first.
 
-    IllegalStateError when there are none, or when a batch isn't whole that others follow: the job
-    begins a batch only when the one before it is written to its end.
+    IllegalStateError when there are none, or when a batch is missing or isn't whole that others
+    follow: the job begins a batch only when the one before it is written to its end. The first ones
+    may be gone.
     """
     system, root = place.file_system()
     folders = sorted(
@@ -51,6 +54,14 @@ def whole_batches(place: ArchivePlace) -> list[str]:
                 f"archive {place.url}: {folder.rpartition('/')[2]} isn't whole (it has no "
                 f"{_MARK}), but later batches are there; bring back what it had, or read "
                 "without archive"
+            )
+    for folder, after in pairwise(map(basename, folders)):
+        begin, number = folder.rsplit("-", 1)
+        wanted = f"{begin}-{int(number) + 1:010d}"
+        if after.startswith(begin) and after != wanted:
+            raise IllegalStateError(
+                f"archive {place.url}: {wanted} is missing, but later batches are there; bring it "
+                "back, or read without archive"
             )
     whole = [name for names in found if _is_whole(names) for name in _parquet(names)]
     return [name.removeprefix(f"{root}/") for name in whole]

@@ -7,6 +7,7 @@ import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from shutil import rmtree
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -221,6 +222,16 @@ def test_a_batch_that_isnt_whole_below_a_later_one_is_damage(tmp_path: Path):
     _mark(Path(path), 0).unlink()
     with pytest.raises(IllegalStateError, match="batch=cccccccc-0000000000 isn't whole"):
         _values(open_archive(path, STORE), 0, 0, 6)
+
+
+def test_a_batch_that_is_missing_below_a_later_one_is_damage(tmp_path: Path):
+    batches = [records(0, range(first, first + 3)) for first in (0, 3, 6)]
+    path = archive(tmp_path / "archive", PARQUET, *batches)
+    rmtree(_mark(Path(path), 1).parent)
+    with pytest.raises(IllegalStateError, match="batch=cccccccc-0000000001 is missing"):
+        _values(open_archive(path, STORE), 0, 0, 9)
+    rmtree(_mark(Path(path), 0).parent)
+    assert len(_values(open_archive(path, STORE), 0, 6, 9)) == 3
 
 
 def test_a_batch_with_the_mark_of_spark_alone_is_read(tmp_path: Path):

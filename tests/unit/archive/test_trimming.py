@@ -35,6 +35,16 @@ def test_old_records_go_up_to_the_first_young_one(tmp_path: Path):
         assert trim_archived(store, "archive-1", keep=3600) == {"orders": {0: 2}}
 
 
+def test_how_long_records_stay_is_a_number_or_a_timedelta(tmp_path: Path):
+    with _store(tmp_path, 9000, 8000, 60, 40) as store:
+        for keep in (-5, float("nan"), "1h", None):
+            with pytest.raises(kmq.InvalidRequestError, match="keep"):
+                trim_archived(store, "archive-1", keep)  # type: ignore[arg-type]
+        assert store.offsets("orders") == {0: (0, 4)}
+        found = trim_archived(store, "archive-1", timedelta(hours=1))
+        assert found == {"orders": {0: 2}}
+
+
 def test_records_that_are_not_archived_stay(tmp_path: Path):
     with _store(tmp_path, 9000, 8000, 7000, 6000) as store:
         assert trim_archived(store, "archive-1", keep=3600) == {"orders": {0: 3}}
