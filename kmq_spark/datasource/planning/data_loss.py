@@ -213,7 +213,7 @@ def inside_log(wanted: TopicRange, losses: Losses, history: History | None) -> T
     ]
     told = f"{_count_of(lost)} records are lost"
     if offsets.start > high:
-        told = _SET_BACK
+        told = f"unless the start was given so, {_SET_BACK}"
     archive = "" if history is None else history.what_it_holds(wanted.topic, offsets.partition)
     losses.report(
         f"{offsets.topic}-{offsets.partition}: offsets {offsets.start} to {offsets.end} (next) "
