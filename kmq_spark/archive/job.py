@@ -41,6 +41,13 @@ if TYPE_CHECKING:
 
 _DAY_US = 86_400_000_000
 
+#: Settings of the session that writes: Spark's own INT96 has no statistics, so no reader could skip
+#: files by time, and "LEGACY" writes days before 1582 as others than they are.
+_EXACT = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+}
+
 
 @dataclass(frozen=True)
 class ArchiveReport:
@@ -166,7 +173,7 @@ def start(
     if record.typed and record.format == PARQUET:
         warn_of_wider(_place(path), frame.schema)
     writer = _writer(source, path, record, with_holes=not fail_on_data_loss)
-    with _exact_timestamps(spark):
+    with _exact_times(spark):
         return (
             frame.writeStream.foreachBatch(writer)
             .queryName(record.group)
@@ -290,15 +297,16 @@ def _write_parquet(
 
 
 @contextmanager
-def _exact_timestamps(spark: SparkSession) -> Iterator[None]:
-    """Spark's own INT96 has no statistics, so no reader could skip files by time."""
-    name = "spark.sql.parquet.outputTimestampType"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "TIMESTAMP_MICROS")
+def _exact_times(spark: SparkSession) -> Iterator[None]:
+    """Have files with the times and days that records have, whatever the session's settings."""
+    before = {name: str(spark.conf.get(name)) for name in _EXACT}
     try:
+        for name, value in _EXACT.items():
+            spark.conf.set(name, value)
         yield
     finally:
-        spark.conf.set(name, str(before))
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def _format_of(spark: SparkSession) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import polars as pl
@@ -32,7 +34,7 @@ def _send(shop: Shop, kind: pa.DataType, value: int) -> None:
         producer.send("sums", {"x": value})
 
 
-def _whole(spark: SparkSession, shop: Shop, path: Path) -> list[int]:
+def _whole(spark: SparkSession, shop: Shop, path: Path) -> list[Any]:
     reader = spark.read.format("kmq").option("subscribe", "sums").option("archive", str(path))
     return sorted(row.x for row in reader.load(shop.url).collect())
 
@@ -103,3 +105,20 @@ def test_a_column_that_got_wider_in_a_parquet_archive_is_read_by_kmq_and_warned_
     assert _whole(spark, shop, path) == [7, 8, 300]
     _archive(spark, shop.url, path)
     assert caplog.text.count(told) == 1
+
+
+def test_old_days_are_archived_as_they_are_though_the_session_writes_them_in_a_legacy_way(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path, setting = tmp_path / "lake", "spark.sql.parquet.datetimeRebaseModeInWrite"
+    shop.store.create_topic("sums", schema=pa.schema([("x", pa.date32())]))
+    with shop.store.producer() as producer:
+        producer.send("sums", {"x": date(1, 1, 1)})
+    before = str(spark.conf.get(setting))
+    spark.conf.set(setting, "LEGACY")
+    try:
+        _archive(spark, shop.url, path, topics=["sums"], file_format="parquet", keep=0)
+        assert spark.conf.get(setting) == "LEGACY"
+    finally:
+        spark.conf.set(setting, before)
+    assert _whole(spark, shop, path) == [date(1, 1, 1)]
