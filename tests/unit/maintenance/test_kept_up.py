@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -155,3 +157,16 @@ def test_hours_of_offset_commits_of_many_groups_leave_no_more_than_one(
         sizes.append(sum(file.length for file in timed.log.files.walk("")))
     assert max(sizes[minutes:]) <= 1.1 * max(sizes[:minutes])
     assert timed.describe_group("g5").committed == {"t": {0: 3 * minutes}}
+
+
+def test_the_state_of_a_checkpoint_is_freed_without_the_garbage_collector(timed: kmq.Store):
+    """A million records of a queue are 42 MB of it, and the collector comes after many of them."""
+    timed.create_queue("q")
+    gc.disable()
+    try:
+        state, _ = timed.log.snapshot()
+        seen = weakref.ref(state)
+        del state
+        assert seen() is None
+    finally:
+        gc.enable()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from kmq_storage.format.entries import Entry, RecordsEntry
-from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.store_state import _RULES, StoreState
 from tests.support.golden import golden_frames
 
 FORMAT = Path(__file__).parents[3] / "storage" / "FORMAT.md"
@@ -32,5 +32,5 @@ def test_a_golden_store_has_each_kind_of_entry() -> None:
 
 
 def test_a_state_can_apply_each_kind_of_entry() -> None:
-    applied = {RecordsEntry, *StoreState()._apply_kind}
+    applied = {RecordsEntry, *_RULES, *StoreState()._queue_rules}
     assert applied == set(get_args(Entry))

@@ -87,29 +87,12 @@ class StoreState:
         #: Commits can no longer name files that were begun before this LSN.
         self.condemned = 0
         #: Topics deleted, and partitions trimmed or cut, since the checkpoint.
-        self.deleted: set[bytes] = set()
-        self.cut: set[Key] = set()
+        self.deleted, self.cut = set[bytes](), set[Key]()
         #: The last commit seen that let files go: a new layout of a partition, or a deleted topic.
         self.layout_lsn = 0
         self.manifest = manifest
         self._by_id: dict[bytes, Topic] = {}
-        self._apply_kind: Mapping[type, Callable[[Any, int, int], None]] = {
-            ProducerEntry: self._apply_producer,
-            GroupOffsetsEntry: self._apply_offsets,
-            BatchIdEntry: self._apply_batch,
-            TopicEntry: self._apply_topic,
-            GroupEntry: self._apply_group,
-            GroupPlanEntry: self._apply_plan,
-            GroupReleaseEntry: self._apply_release,
-            SegmentEntry: self._apply_segment,
-            TrimEntry: self._apply_trim,
-            GapEntry: self._apply_gap,
-            CondemnEntry: self._apply_condemn,
-            UniqEntry: self._apply_uniqs,
-            TurnEntry: self._apply_turn,
-            QueueStateEntry: self._apply_queue_state,
-            **self.queues.rules(),
-        }
+        self._queue_rules = self.queues.rules()
 
     def not_before(self, time: int) -> int:
         """The log's time for a clock's time (UTC us): never before the last commit."""
@@ -207,8 +190,10 @@ class StoreState:
         for entry in entries:
             if isinstance(entry, RecordsEntry):
                 self._apply_records(entry, time, file, position)
+            elif rule := _RULES.get(type(entry)):
+                rule(self, entry, lsn, time)
             else:
-                self._apply_kind[type(entry)](entry, lsn, time)
+                self._queue_rules[type(entry)](entry, lsn, time)
         self.lsn, self.time = lsn, time
 
     def _apply_records(self, entry: RecordsEntry, time: int, file: int, position: int) -> None:
@@ -394,3 +379,22 @@ class StoreState:
     def _apply_release(self, entry: GroupReleaseEntry, lsn: int, time: int) -> None:
         if entry.group in self.groups:  # not when the commit that created it is damaged
             self.groups[entry.group].apply_release(entry)
+
+
+#: Functions, since a state with methods in a table refers to itself, so its memory is freed late.
+_RULES: Mapping[type, Callable[[StoreState, Any, int, int], None]] = {
+    ProducerEntry: StoreState._apply_producer,
+    GroupOffsetsEntry: StoreState._apply_offsets,
+    BatchIdEntry: StoreState._apply_batch,
+    TopicEntry: StoreState._apply_topic,
+    GroupEntry: StoreState._apply_group,
+    GroupPlanEntry: StoreState._apply_plan,
+    GroupReleaseEntry: StoreState._apply_release,
+    SegmentEntry: StoreState._apply_segment,
+    TrimEntry: StoreState._apply_trim,
+    GapEntry: StoreState._apply_gap,
+    CondemnEntry: StoreState._apply_condemn,
+    UniqEntry: StoreState._apply_uniqs,
+    TurnEntry: StoreState._apply_turn,
+    QueueStateEntry: StoreState._apply_queue_state,
+}

@@ -46,7 +46,11 @@ class Rows:
 
     def all(self) -> Array:
         """A copy of all rows, including those that are GONE."""
-        return np.concatenate([np.zeros(0, ROW), *(block.rows for block in self._blocks)])
+        return np.concatenate([np.zeros(0, ROW), *self.tables()])
+
+    def tables(self) -> list[Array]:
+        """All rows, block by block; not copied."""
+        return [block.rows for block in self._blocks]
 
     def put(self, rows: Array) -> None:
         """Add rows with ascending offsets; there must be no rows at or between these offsets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -97,14 +98,16 @@ def _unbound(queue: Queue) -> dict[str, Any]:
 
 def rows_snapshot(queues: Queues) -> bytes:
     """The rows of all partitions of all queues, in their order, as an Arrow stream in base64."""
-    sources = [source for queue in queues for source in queue.sources.values()]
-    tables = [source.rows.all() for source in sources]
-    numbers = np.repeat(np.arange(len(tables), dtype=np.int32), [len(each) for each in tables])
-    rows = np.concatenate([np.zeros(0, ROW), *tables])
+    tables = [source.rows.tables() for queue in queues for source in queue.sources.values()]
+    sizes = [sum(map(len, blocks)) for blocks in tables]
+    numbers = np.repeat(np.arange(len(tables), dtype=np.int32), sizes)
+    blocks = [np.zeros(0, ROW), *chain.from_iterable(tables)]
+    # Column by column, as there may be a million.
+    columns = (np.concatenate([rows[name] for rows in blocks]) for name in _COLUMNS)
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression="lz4")
     with pa.ipc.new_stream(sink, _SCHEMA, options=options) as writer:
-        writer.write_batch(fixed_batch([numbers, *(rows[n] for n in _COLUMNS)], _SCHEMA))
+        writer.write_batch(fixed_batch([numbers, *columns], _SCHEMA))
     return b64encode(sink.getvalue())
 
 
