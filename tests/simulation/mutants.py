@@ -27,7 +27,7 @@ from kmq_storage.log.files.hint import SYNCED, WRITTEN, Hint
 from kmq_storage.log.files.journal import Journal
 from kmq_storage.log.reading import scan
 from kmq_storage.log.reading.scan import Slice
-from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.store_state import _RULES, StoreState
 from kmq_storage.maintenance import collect, newest, segment_files
 from kmq_storage.maintenance.references import References
 from tests.simulation import world
@@ -298,7 +298,7 @@ def lowers_the_start(patch: pytest.MonkeyPatch) -> None:
         if topic is not None:
             topic.parts[entry.partition].start = max(entry.start - 1, 0)
 
-    patch.setattr(StoreState, "_apply_trim", apply)
+    patch.setitem(_RULES, TrimEntry, apply)
 
 
 def applies_the_checkpoint_s_last_commit_twice(patch: pytest.MonkeyPatch) -> None:
