@@ -263,7 +263,7 @@ def lateness(job: Job) -> Measure:
             store.producer() as producer,
         ):
             _delay_all(store, job)
-            begin = time.time() + 0.5
+            begin = time.time() + 3.0  # the receiver waits by then
             for number in range(_DUE):
                 at = begin + number / _DUE
                 when = datetime.fromtimestamp(at, UTC)
