@@ -203,3 +203,18 @@ class Stream:
     def sizes(self) -> list[int]:
         """The records of each batch."""
         return [len(self.sink.batches[number]) for number in sorted(self.sink.batches)]
+
+
+def careless(shop: Shop, **options: str) -> Stream:
+    """A query from the beginning on that goes on behind what it lost."""
+    return Stream(shop, **{"startingOffsets": "earliest", "failOnDataLoss": "false"} | options)
+
+
+def careless_of_any(shop: Shop) -> tuple[Stream, Query]:
+    """The same of all topics that begin with a t, and its first run, which has looked once."""
+    stream = careless(shop)
+    del stream.options["subscribe"]
+    stream.options["subscribePattern"] = "^t"
+    query = stream.start()
+    query.trigger()  # what is deleted before its first look is none of its losses
+    return stream, query

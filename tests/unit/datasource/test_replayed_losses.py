@@ -10,17 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import Crash, Stream
+from tests.unit.datasource.engine import Crash, Stream, careless, careless_of_any
 
 AFTER = [Crash.AFTER_WAL, Crash.AFTER_READ, Crash.AFTER_SINK]
 
 
-def _careless(shop: Shop, **options: str) -> Stream:
-    return Stream(shop, **{"startingOffsets": "earliest", "failOnDataLoss": "false"} | options)
-
-
 def _made_again(shop: Shop) -> Stream:
-    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream = careless(shop, maxOffsetsPerTrigger="4")
     shop.send("orders", 0, 10)
     stream.start().trigger()
     shop.delete("orders")
@@ -30,7 +26,7 @@ def _made_again(shop: Shop) -> Stream:
 
 
 def _deleted(shop: Shop) -> Stream:
-    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream = careless(shop, maxOffsetsPerTrigger="4")
     shop.send("orders", 0, 10)
     stream.start().trigger()
     shop.delete("orders")
@@ -40,11 +36,11 @@ def _deleted(shop: Shop) -> Stream:
 def _begun_below_the_log(shop: Shop) -> Stream:
     shop.send("orders", 0, 10)
     shop.store.trim("orders", {0: 7})
-    return _careless(shop, startingOffsets='{"orders":{"0":1,"1":0,"2":0}}')
+    return careless(shop, startingOffsets='{"orders":{"0":1,"1":0,"2":0}}')
 
 
 def _trimmed(shop: Shop) -> Stream:
-    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream = careless(shop, maxOffsetsPerTrigger="4")
     shop.send("orders", 0, 12)
     stream.start().trigger()
     shop.store.trim("orders", {0: 10})
@@ -52,7 +48,7 @@ def _trimmed(shop: Shop) -> Stream:
 
 
 def _left_by_a_group(shop: Shop) -> Stream:
-    before = _careless(shop, group="billing", maxOffsetsPerTrigger="4")
+    before = careless(shop, group="billing", maxOffsetsPerTrigger="4")
     shop.send("orders", 0, 10)
     query = before.start()
     query.trigger()
@@ -60,7 +56,7 @@ def _left_by_a_group(shop: Shop) -> Stream:
     before.stop()
     shop.delete("orders")
     shop.create("orders", 1)
-    return _careless(shop, group="billing")
+    return careless(shop, group="billing")
 
 
 @pytest.mark.parametrize("crash", AFTER)
@@ -105,7 +101,7 @@ def test_the_batch_that_counts_a_replayed_loss_may_fail_too(shop: Shop) -> None:
 
 
 def test_a_loss_that_a_replay_finds_itself_is_counted_though_nothing_follows(shop: Shop) -> None:
-    stream = _careless(shop)
+    stream = careless(shop)
     shop.send("orders", 0, 10)
     stream.start().trigger(Crash.AFTER_WAL)
     shop.store.trim("orders", {0: 6})
@@ -140,11 +136,7 @@ def test_whatever_fails_every_record_is_read_once_or_counted_once_by_a_finished_
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str | Crash, str, int, int]]
 ) -> None:
     shop = Shop(tmp_path_factory.mktemp("any") / "shop")
-    stream = _careless(shop)
-    del stream.options["subscribe"]
-    stream.options["subscribePattern"] = "^t"
-    query, sent, lost = stream.start(), 0, 0
-    query.trigger()  # what is deleted before its first look is none of its losses
+    (stream, query), sent, lost = careless_of_any(shop), 0, 0
     for action, topic, partition, count in steps:
         if topic not in {each.name for each in shop.store.topics()}:
             shop.create(topic, 2)

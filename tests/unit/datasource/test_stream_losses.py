@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kmq_storage.errors import DataLossError
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import Crash, Query, Stream
+from tests.unit.datasource.engine import Crash, Query, Stream, careless, careless_of_any
 
 
 def _lost(query: Query) -> int:
@@ -20,15 +20,11 @@ def _lost(query: Query) -> int:
     return number
 
 
-def _careless(shop: Shop, **options: str) -> Stream:
-    return Stream(shop, startingOffsets="earliest", failOnDataLoss="false", **options)
-
-
 def test_what_was_trimmed_before_it_was_read_is_counted_once(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.send("orders", 0, 10)
-    stream = _careless(shop, maxOffsetsPerTrigger="2")
+    stream = careless(shop, maxOffsetsPerTrigger="2")
     query = stream.start()
     query.trigger()
     shop.store.trim("orders", {0: 7})
@@ -76,7 +72,7 @@ def test_a_trimmed_range_stops_a_stream_that_must_not_lose_and_says_what_is_left
 def test_a_gap_is_counted_in_the_progress_of_the_batch_that_it_is_in(shop: Shop) -> None:
     shop.send("orders", 0, 6)
     shop.cut_out("orders", 0, 3, 5)
-    reader = (query := _careless(shop, maxOffsetsPerTrigger="2").start()).reader
+    reader = (query := careless(shop, maxOffsetsPerTrigger="2").start()).reader
     start = reader.initialOffset()
     for lost in (0, 1, 2):
         end = reader.latestOffset(start, reader.getDefaultReadLimit())
@@ -97,7 +93,7 @@ def test_a_batch_that_would_go_over_a_gap_is_not_planned(shop: Shop) -> None:
 
 def test_a_replayed_batch_counts_its_loss_with_what_follows_it(shop: Shop) -> None:
     shop.send("orders", 0, 10)
-    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream = careless(shop, maxOffsetsPerTrigger="4")
     stream.start().trigger(Crash.AFTER_WAL)
     shop.store.trim("orders", {0: 6})
     query = stream.start()
@@ -110,7 +106,7 @@ def test_a_topic_made_again_counts_what_went_unread_and_is_read_from_its_start(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.send("orders", 0, 10)
-    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream = careless(shop, maxOffsetsPerTrigger="4")
     query = stream.start()
     query.trigger()
     shop.delete("orders")
@@ -123,7 +119,7 @@ def test_a_topic_made_again_counts_what_went_unread_and_is_read_from_its_start(
 
 
 def test_what_was_lost_is_not_lost_again_for_the_next_run(shop: Shop) -> None:
-    stream = _careless(shop)
+    stream = careless(shop)
     shop.create("returns")
     stream.start(subscribe="orders,returns").all_available()
     shop.send("orders", 0, 5)
@@ -140,7 +136,7 @@ def test_what_was_lost_is_not_lost_again_for_the_next_run(shop: Shop) -> None:
 
 
 def test_a_topic_deleted_before_its_first_record_was_read_counts_what_it_held(shop: Shop) -> None:
-    query = _careless(shop).start()
+    query = careless(shop).start()
     query.trigger()
     shop.send("orders", 0, 6)
     shop.delete("orders")
@@ -151,7 +147,7 @@ def test_a_topic_deleted_before_its_first_record_was_read_counts_what_it_held(sh
 
 def test_a_topic_made_again_while_the_query_was_down_counts_what_went_unread(shop: Shop) -> None:
     shop.send("orders", 0, 10)
-    stream = _careless(shop, maxOffsetsPerTrigger="4")
+    stream = careless(shop, maxOffsetsPerTrigger="4")
     stream.start().trigger()
     stream.stop()
     shop.delete("orders")
@@ -162,7 +158,7 @@ def test_a_topic_made_again_while_the_query_was_down_counts_what_went_unread(sho
 
 
 def test_only_what_the_query_read_of_a_deleted_topic_is_lost_to_it(shop: Shop) -> None:
-    stream = _careless(shop, partitions="1", group="billing")
+    stream = careless(shop, partitions="1", group="billing")
     shop.send("orders", 1, 2)
     stream.start().all_available()
     for number in range(3):
@@ -170,7 +166,7 @@ def test_only_what_the_query_read_of_a_deleted_topic_is_lost_to_it(shop: Shop) -
     stream.stop()
     shop.delete("orders")
     shop.create("orders", 2)
-    without_checkpoint = _careless(shop, partitions="1", group="billing")
+    without_checkpoint = careless(shop, partitions="1", group="billing")
     for each in (without_checkpoint, stream):
         query = each.start()
         query.all_available()
@@ -205,7 +201,7 @@ def test_a_new_partition_whose_first_records_are_gone_is_a_loss(shop: Shop) -> N
 
 def test_topics_come_and_go_under_a_pattern(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    stream = _careless(shop)
+    stream = careless(shop)
     stream.options.pop("subscribe")
     stream.options["subscribePattern"] = "^t"
     query = stream.start()
@@ -246,7 +242,7 @@ def test_a_topic_deleted_between_planning_and_reading_is_counted_for_its_batch(
     shop: Shop,
 ) -> None:
     shop.send("orders", 0, 4)
-    stream = _careless(shop)
+    stream = careless(shop)
     stream.start().trigger(Crash.AFTER_WAL)
     shop.delete("orders")
     query = stream.start()
@@ -289,7 +285,7 @@ def test_a_restart_with_less_is_refused_or_keeps_the_place_of_what_it_leaves_out
 
 def test_what_a_query_leaves_out_is_forgotten_when_its_topic_is_deleted(shop: Shop) -> None:
     shop.create("returns")
-    stream = _careless(shop, subscribe="orders,returns")
+    stream = careless(shop, subscribe="orders,returns")
     shop.send("returns", 0, 4)
     stream.start().all_available()
     stream.start(subscribe="orders")
@@ -321,11 +317,7 @@ def test_whatever_happens_to_topics_every_record_is_read_once_or_lost_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]
 ) -> None:
     shop = Shop(tmp_path_factory.mktemp("any") / "shop")
-    stream = _careless(shop)
-    del stream.options["subscribe"]
-    stream.options["subscribePattern"] = "^t"
-    query, sent, lost = stream.start(), 0, 0
-    query.trigger()  # what is deleted before its first look is none of its losses
+    (stream, query), sent, lost = careless_of_any(shop), 0, 0
     for action, topic, number, count in steps:
         if topic not in {each.name for each in shop.store.topics()}:
             shop.create(topic, 2)

@@ -11,15 +11,11 @@ import pytest
 from kmq_storage import limits
 from kmq_storage.errors import DataLossError
 from tests.spark.shop import Shop
-from tests.unit.datasource.engine import Query, Stream, batch_reader
-
-
-def _careless(shop: Shop, **options: str) -> Stream:
-    return Stream(shop, startingOffsets="earliest", failOnDataLoss="false", **options)
+from tests.unit.datasource.engine import Query, Stream, batch_reader, careless
 
 
 def _by_pattern(shop: Shop, pattern: str, **options: str) -> Stream:
-    stream = _careless(shop, **options)
+    stream = careless(shop, **options)
     del stream.options["subscribe"]
     stream.options["subscribePattern"] = pattern
     return stream
@@ -41,7 +37,7 @@ def _lost(query: Query) -> int:
 def test_a_topic_that_came_and_went_between_two_looks_is_lost_once(
     shop: Shop, caplog: pytest.LogCaptureFixture, down: bool
 ) -> None:
-    stream = _careless(shop)
+    stream = careless(shop)
     shop.send("orders", 0, 5)
     query = stream.start()
     query.all_available()
@@ -98,7 +94,7 @@ def test_a_query_owes_nothing_of_topics_that_were_deleted_before_its_start(shop:
 
 
 def test_only_the_covered_partitions_of_an_unseen_topic_are_lost(shop: Shop) -> None:
-    stream = _careless(shop, partitions="1", group="billing")
+    stream = careless(shop, partitions="1", group="billing")
     query = stream.start()
     query.all_available()
     shop.delete("orders")
@@ -115,7 +111,7 @@ def test_a_group_alone_counts_every_topic_of_the_name_since_the_one_that_it_read
     shop: Shop,
 ) -> None:
     shop.send("orders", 0, 5)
-    first = _careless(shop, group="billing")
+    first = careless(shop, group="billing")
     first.start(available_now=True).all_available()
     first.stop()
     shop.send("orders", 0, 2)
@@ -130,7 +126,7 @@ def test_a_group_alone_counts_every_topic_of_the_name_since_the_one_that_it_read
         batch.partitions()
     losses = []
     for _ in range(2):
-        stream = _careless(shop, group="billing")
+        stream = careless(shop, group="billing")
         query = stream.start()
         query.all_available()
         losses.append(_lost(query))
