@@ -170,8 +170,8 @@ def start(
         )
         columns, source = columns_of(store.log.state, record), StoreUrl(store.url, given)
     frame = _records(spark, source, record, columns, fail_on_data_loss=fail_on_data_loss)
-    if record.typed and record.format == PARQUET:
-        warn_of_wider(_place(path), frame.schema)
+    if record.typed:  # once, as all batches of a run have the columns of its frame
+        (allow_wider if record.format == DELTA else warn_of_wider)(frame, _place(path))
     writer = _writer(source, path, record, with_holes=not fail_on_data_loss)
     with _exact_times(spark):
         return (
@@ -265,8 +265,6 @@ def _laid_out(batch: DataFrame, record: ArchiveRecord) -> DataFrame:
 
 
 def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
-    if record.typed:
-        allow_wider(batch, place)
     (
         batch.write.format(DELTA)
         .mode("append")

@@ -20,25 +20,25 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def allow_wider(batch: DataFrame, place: ArchivePlace) -> None:
-    """Have the Delta table take wider columns, if the batch has any.
+def allow_wider(frame: DataFrame, place: ArchivePlace) -> None:
+    """Have the Delta table take wider columns, if what is archived has any.
 
     Not before: few readers besides Spark open a table that may have columns of two widths.
     """
     from pyspark.errors import AnalysisException
 
-    session = batch.sparkSession
+    session = frame.sparkSession
     try:
         table = session.read.format(DELTA).load(place.url).schema
     except AnalysisException:  # there is none yet
         return
-    if wider_columns(table, batch.schema):
+    if wider_columns(table, frame.schema):
         name = place.url.replace("`", "``")
         setting = "SET TBLPROPERTIES (delta.enableTypeWidening = true)"
         session.sql(f"ALTER TABLE delta.`{name}` {setting}")
 
 
-def warn_of_wider(place: ArchivePlace, now: StructType) -> None:
+def warn_of_wider(frame: DataFrame, place: ArchivePlace) -> None:
     """Log the columns that are wider than in the newest Parquet file: old files stay as they are.
 
     Files of two widths are no table to Spark, which reads wrong values or fails.
@@ -49,7 +49,7 @@ def warn_of_wider(place: ArchivePlace, now: StructType) -> None:
         return
     with opened(place, newest) as file:
         before = from_arrow_schema(pa.schema(filter(_is_number, file.schema_arrow)))
-    if wider := wider_columns(before, now):
+    if wider := wider_columns(before, frame.schema):
         _log.warning(
             "archive %s: column %s got wider, and its older Parquet files have it as before: read "
             "it with kmq (option archive) only, as Spark's own reader may fail or return wrong "
