@@ -134,7 +134,7 @@ def test_of_a_batch_that_proves_nothing_the_offsets_that_no_other_has_are_lost(f
     assert len(errors) <= BATCH_ROWS
 
 
-def test_messages_that_were_deleted_are_not_told_as_damaged(folder: Path):
+def _delete_every_other_queue(folder: Path) -> None:
     with kmq.open(folder, maintenance=False) as store:
         queues = store.keyed_queues("inbox")
         for queue in range(0, QUEUES, 2):
@@ -143,8 +143,29 @@ def test_messages_that_were_deleted_are_not_told_as_damaged(folder: Path):
         store.compact("inbox")
         store.checkpoint()
         store.collect(grace=0)
+
+
+def test_messages_that_were_deleted_are_not_told_as_damaged(folder: Path):
+    _delete_every_other_queue(folder)
     _damage(folder, _message(7, 11))
     with kmq.open(folder, read_only=True) as store:
         found, errors = _consume(store.consumer(topics=["inbox"]))
     assert sum(value is not None for value in found.values()) == ALL // 2 - BATCH_ROWS
     assert len(errors) == BATCH_ROWS
+
+
+def test_a_repair_makes_no_gap_of_messages_that_were_deleted(folder: Path):
+    _delete_every_other_queue(folder)
+    _damage(folder, _message(7, 11))
+    with kmq.open(folder, maintenance=False) as store:
+        assert store.repair(drop_damaged=True).ok
+        gaps: list[tuple[int, int]] = []
+        at = 0
+        while at < ALL:
+            try:
+                store.read("inbox", start={0: at}, end={0: ALL}).read_all()
+                break
+            except kmq.DataLossError as error:
+                gaps.append((int(str(error.context["start"])), int(str(error.context["end"]))))
+                at = gaps[-1][1]
+    assert sum(end - start for start, end in gaps) == BATCH_ROWS

@@ -9,8 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.arrays import Mask
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.errors import CorruptionError
+from kmq_storage.format.layout import Layout
 from kmq_storage.format.message_place import MessagePlace
 from kmq_storage.format.queue_directory import BeginningList, Directory, Listed, Table
 from kmq_storage.format.queue_table import Beginnings, beginnings_of_all
@@ -24,6 +25,8 @@ from kmq_storage.log.reading.scan import Slice
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Segment
 from kmq_storage.objects.mapping import brought_in
+
+_OFFSETS = Layout(only=("offset",))
 
 
 class RunFile:
@@ -141,9 +144,24 @@ def missing_of_run(
     contents: pa.Buffer, segment: Segment, whole: Sequence[Chunk], topic: Topic
 ) -> list[tuple[int, int]]:
     """The ranges of a run's offsets that none of its valid batches has."""
-    batches = [stored_batch(contents, chunk, topic) for chunk in whole]
+    found = run_offsets([stored_batch(contents, chunk, topic) for chunk in whole])
     lost = np.ones(segment.end_offset - segment.base_offset, np.bool_)
-    lost[run_offsets(batches) - segment.base_offset] = False
+    lost[found - segment.base_offset] = False
+    return _ranges(lost, segment.base_offset)
+
+
+def lost_offsets(reader: ChunkReader, lost: Sequence[Chunk]) -> Numbers | None:
+    """The offsets of damaged batches of a run, by row; None if one of them doesn't tell."""
+    try:
+        return run_offsets([reader.stored(chunk, _OFFSETS) for chunk in lost])
+    except CorruptionError:
+        return None
+
+
+def spans_of(offsets: Numbers, segment: Segment) -> list[tuple[int, int]]:
+    """The ranges of these offsets of a run."""
+    lost = np.zeros(segment.end_offset - segment.base_offset, np.bool_)
+    lost[offsets - segment.base_offset] = True
     return _ranges(lost, segment.base_offset)
 
 

@@ -15,7 +15,13 @@ from kmq_storage.format.queue_table import Beginnings
 from kmq_storage.format.records import is_run
 from kmq_storage.format.segment import chunks_still_named
 from kmq_storage.integrity.files.batches import check_chunk
-from kmq_storage.integrity.files.runs import beginnings_in, missing_of_run, slices_of_run
+from kmq_storage.integrity.files.runs import (
+    beginnings_in,
+    lost_offsets,
+    missing_of_run,
+    slices_of_run,
+    spans_of,
+)
 from kmq_storage.integrity.files.segments import footer_of
 from kmq_storage.integrity.report import Finding
 from kmq_storage.integrity.second_looks import found_twice
@@ -56,12 +62,15 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
         return Salvage([], [(segment.base_offset, segment.end_offset)], None)
     chunks, is_proven = _named(contents, segment)
     whole = [each for each in chunks if not any(damage_of(each))]
+    lost = [each for each in chunks if each not in whole]
     if is_run(segment.columns):
-        missing = missing_of_run(contents, segment, whole, topic)
-        is_all = is_proven and len(whole) == len(chunks)
-        return Salvage(whole, [] if is_all else missing, _beginnings(contents, segment))
+        offsets = lost_offsets(ChunkReader(files), lost) if is_proven else None
+        if offsets is None:  # those of deleted messages are among them
+            missing = missing_of_run(contents, segment, whole, topic)
+        else:
+            missing = spans_of(offsets, segment)
+        return Salvage(whole, missing, _beginnings(contents, segment))
     if is_proven:
-        lost = [each for each in chunks if each not in whole]
         missing = [(each.base_offset, each.end_offset) for each in lost]
     else:
         kept = ((each.base_offset, each.end_offset) for each in whole)
