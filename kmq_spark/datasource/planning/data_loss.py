@@ -177,7 +177,7 @@ def readable(
     position, parts = offsets.start, []
     gaps = inside.topic.index(offsets.partition).gaps_between(offsets.start, offsets.end)
     if not gaps:
-        return [inside]
+        return [inside] if offsets.size else []
     for gap in gaps:
         losses.report(
             f"{offsets.topic}-{offsets.partition}: offsets {gap.start} to {gap.end - 1} were lost "
@@ -203,7 +203,8 @@ def inside_log(wanted: TopicRange, losses: Losses, history: History | None) -> T
     offsets = wanted.offsets
     part = wanted.topic.partition(offsets.partition)
     low, high = part.first, part.end
-    start = min(max(offsets.start, low), high)
+    # Not behind the range's end, though the log may begin there: who reads on counts from the end.
+    start = min(max(offsets.start, min(low, offsets.end)), high)
     end = max(min(offsets.end, high), start)
     if (start, end) == (offsets.start, offsets.end):
         return wanted

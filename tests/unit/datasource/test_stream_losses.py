@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from pathlib import Path
@@ -236,6 +237,24 @@ def test_an_available_now_run_whose_partitions_are_lost_fails_and_names_them(
         sent = shop.send("orders", 0, 2)
         stream.start(available_now=True).all_available()
         assert stream.sink.places[-2:] == sent
+
+
+def test_an_available_now_run_loses_up_to_its_end_and_the_next_one_goes_on_from_there(
+    shop: Shop,
+) -> None:
+    shop.send("orders", 0, 10)
+    stream = careless(shop, maxOffsetsPerTrigger="4")
+    query = stream.start(available_now=True)
+    query.trigger()
+    shop.send("orders", 0, 20)
+    shop.store.trim("orders", {0: 20})
+    query.all_available()
+    assert json.loads(stream.checkpoint.ends[-1])["orders"]["0"] == 10
+    losses = [_lost(query)]
+    query = stream.start(available_now=True)
+    query.all_available()
+    assert [*losses, _lost(query)] == [6, 10]
+    assert stream.sizes == [4, 0, 4, 4, 2]
 
 
 def test_a_topic_deleted_between_planning_and_reading_is_counted_for_its_batch(
