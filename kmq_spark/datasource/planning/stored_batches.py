@@ -1,7 +1,8 @@
 """The record batches of the index rows that tasks would divide.
 
 A segment is one row, whatever its batches are: only its footer tells how its bytes are spread. So
-the footers of those segments are opened that a bound or a border between tasks falls into.
+the footers of those segments are opened that a bound or a border between tasks falls into. Runs,
+which are sorted by queue, are sampled in their place.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import repeat
+from typing import TypeAlias
 
 import numpy as np
 
 from kmq_spark.datasource.planning.pieces import Pieces
+from kmq_spark.datasource.planning.sampled_runs import sampled
 from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.errors import CorruptionError
@@ -27,8 +29,13 @@ from kmq_storage.objects.files import Files
 _FOOTERS_MAX = 256
 #: Rows that were joined for planning are looked up if they are no more than this.
 _PLACES_MAX = 1_024
+#: Of the runs among them, so many batches of up to 512 KiB are read, of each equally many.
+_SAMPLED_MAX = 128
 #: How many footers are announced ahead of their use.
 _AHEAD = 16
+
+#: The base offset and bytes of consecutive batches.
+_Batches: TypeAlias = list[tuple[int, int]]
 
 
 class StoredBatches:
@@ -48,13 +55,13 @@ class StoredBatches:
             place.location.file: place
             for places in found.values()
             for place in places
-            if isinstance(place, Segment) and place.length > larger and not is_run(place.columns)
+            if isinstance(place, Segment) and place.length > larger
         }
         opened = [*segments.values()][: self._left]
         self._left -= len(opened)
-        footers = dict(self._opened(opened))
+        known = dict(self._opened(opened))
         batches = {
-            n: _Rows.of(places, footers, larger).between(*pieces.span(n))
+            n: _Rows.of(places, known, larger).between(*pieces.span(n))
             for n, places in found.items()
             if places
         }
@@ -68,14 +75,19 @@ class StoredBatches:
         places = index.between(start, end, _PLACES_MAX)
         return places if places and places[-1].end_offset >= end else []
 
-    def _opened(self, segments: Sequence[Segment]) -> Iterator[tuple[str, tuple[Chunk, ...]]]:
+    def _opened(self, segments: Sequence[Segment]) -> Iterator[tuple[str, _Batches]]:
         """The batches of segments by file; a damaged or missing one is left to its task."""
+        runs = sum(is_run(segment.columns) for segment in segments)
         for at, segment in enumerate(segments):
             if at % _AHEAD == 0:
                 soon = (each.location for each in segments[at : at + 2 * _AHEAD])
                 self._files.prefetch((each.file, each.position, each.length) for each in soon)
             with suppress(CorruptionError):
-                yield segment.location.file, self._reader.footer(segment).chunks
+                if is_run(segment.columns):
+                    found = sampled(self._reader, segment, _SAMPLED_MAX // runs)
+                else:
+                    found = _batches(segment, self._reader.footer(segment).chunks)
+                yield segment.location.file, found
 
 
 @dataclass(frozen=True)
@@ -89,15 +101,13 @@ class _Rows:
     whole: Mask
 
     @classmethod
-    def of(
-        cls, places: Sequence[Place], footers: Mapping[str, tuple[Chunk, ...]], larger: int
-    ) -> _Rows:
-        """The batches at these places, as far as footers are known."""
+    def of(cls, places: Sequence[Place], known: Mapping[str, _Batches], larger: int) -> _Rows:
+        """The batches at these places, as far as those of segments are known."""
         rows: list[tuple[int, int, bool]] = []
         for place in places:
             size = place.length if isinstance(place, Segment) else place.location.length
-            if chunks := footers.get(place.location.file, ()):
-                rows += _batches(place, chunks, size)
+            if found := known.get(place.location.file):
+                rows += [(base, length, True) for base, length in found]
             else:
                 rows.append((place.base_offset, size, isinstance(place, Chunk) or size <= larger))
         bases, sizes, whole = zip(*rows, strict=True)
@@ -113,10 +123,12 @@ class _Rows:
         return Pieces(owners, starts, ends, read, rows).only(ends > starts)
 
 
-def _batches(place: Place, chunks: Sequence[Chunk], size: int) -> Iterator[tuple[int, int, bool]]:
+def _batches(segment: Segment, chunks: Sequence[Chunk]) -> _Batches:
     """The base offset and bytes of each batch of a segment; together it has all of its bytes."""
+    if not chunks:
+        return []
     lengths = np.cumsum([0, *(each.location.length for each in chunks)])
-    sizes = np.diff(size * lengths // lengths[-1])
+    sizes = np.diff(segment.length * lengths // lengths[-1])
     # Compaction may have dropped its first records.
-    bases = [place.base_offset, *(each.base_offset for each in chunks[1:])]
-    return zip(bases, sizes.tolist(), repeat(True), strict=False)
+    bases = [segment.base_offset, *(each.base_offset for each in chunks[1:])]
+    return list(zip(bases, sizes.tolist(), strict=True))
