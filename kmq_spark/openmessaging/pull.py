@@ -8,8 +8,8 @@ import logging
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
-from itertools import chain, compress
+from collections.abc import Iterable, Iterator
+from itertools import chain, compress, cycle, islice
 from operator import itemgetter
 
 import pyarrow as pa
@@ -37,6 +37,8 @@ Place = tuple[str, int]
 #: How many messages share one commit of positions, and how many of a place the first `ack` reopens
 #: at least: neighbours count as one.
 _TOGETHER, _REMEMBERED = 4_096, 262_144
+#: Of a place that has more, so many messages at least are read in a turn: fewer are slow.
+_LEAST = 256
 #: Seconds after which one that waits looks at the clock, and at what its queue is bound to.
 _LOOK_AGAIN = 1.0
 
@@ -219,6 +221,7 @@ class PullConsumer(StoreUser):
 
     def _table(self, seconds: float) -> pa.Table | None:
         """What is read next; nobody seeks here, so reading goes on behind a loss it raised."""
+        self._reader._taking.share = max(_TOGETHER // max(len(self._progress), 1), _LEAST)
         try:
             return self._reader.consume_arrow(_TOGETHER, seconds)
         except DataLossError as error:
@@ -232,7 +235,7 @@ class PullConsumer(StoreUser):
 
     def _take(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Add messages that were read to those that are ready, or to those for later."""
-        found: list[stored.Stored] = []
+        names = defaultdict[str, list[stored.Stored]](list)
         decides = False
         for batch in batches:
             messages = stored.messages_of(batch)
@@ -241,7 +244,8 @@ class PullConsumer(StoreUser):
             self._read(place, [message[2] for message in messages], end)
             if messages:
                 decides = decides or not DECIDING.isdisjoint(messages[0][6].header_names())
-                found += messages
+                names[place[0]] += messages
+        found = list(_in_turns(list(names.values())))
         now = self._now()
         if decides:
             found = self._due(found, now)
@@ -348,6 +352,14 @@ class PullConsumer(StoreUser):
             offsets[topic][number] = at
         group = positions_group(self._queue or "")
         return offset_entries(self._store.log.written_state(), group, offsets)
+
+
+def _in_turns(names: list[list[stored.Stored]]) -> Iterator[stored.Stored]:
+    """One message of each name after the other, until none has any."""
+    turns: Iterator[Iterator[stored.Stored]] = map(iter, names)
+    for still in range(len(names), 0, -1):
+        turns = cycle(islice(turns, still))
+        yield from map(next, turns)
 
 
 def _seconds(properties: object) -> float:

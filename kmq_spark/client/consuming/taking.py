@@ -5,6 +5,8 @@ Not thread-safe, except where stated: the consumer lets one thread in at a time.
 
 from __future__ import annotations
 
+import sys
+
 import pyarrow as pa
 
 from kmq_spark.client.consuming.assignment import Assignment
@@ -32,6 +34,8 @@ class Taking:
         self._assignment = assignment
         self._fetcher = assignment.fetcher
         self._holding = assignment.fetcher.holding
+        #: Of one partition, at most so many rows of a table come in a turn.
+        self.share = sys.maxsize
         #: Whether a call waits now.
         self._waits = False
         #: What a callback raised while a call had records already: the next call raises it.
@@ -133,7 +137,8 @@ class Taking:
         left = rows
         try:
             while left > 0:
-                found = self._next_part(left, timeout, stopped, begun=bool(slices))
+                most = min(left, self.share)
+                found = self._next_part(most, timeout, stopped, begun=bool(slices))
                 if not slices:
                     self._go_on()
                 if found is None:
