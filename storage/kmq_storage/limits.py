@@ -55,6 +55,10 @@ MERGED_BYTES = 64 * 1024 * 1024
 #: An explicit seal writes this many segments at once; a run of a gigabyte takes 270 MB of memory.
 SEALED_AT_ONCE = 2
 
+#: A repair names the lost messages of a run by queue and index in at most this many bytes: all who
+#: open the store keep them in memory.
+LOST_MESSAGES_BYTES_MAX = 1024 * 1024
+
 #: At most this many small files are written and synced together. Each is open meanwhile, and a
 #: process may often have only 1,024 open files.
 STAGED_TOGETHER = 64

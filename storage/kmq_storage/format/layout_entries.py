@@ -134,29 +134,35 @@ class GapEntry:
     size: int
     planned_lsn: int
     reason: str
+    #: The messages of keyed queues among them (`format.lost_messages`); None if unknown.
+    lost: bytes | None = None
 
     kind = 9
-    _layout = struct.Struct("<16sIxxxxQQQQQ")
+    _layout = struct.Struct("<16sIIQQQQQ")
 
     def payload(self) -> bytes:
         """The bytes of this entry in a commit, without its kind."""
+        reason = self.reason.encode()
         fixed = self._layout.pack(
             self.topic_id,
             self.partition,
+            0 if self.lost is None else len(reason),
             self.start,
             self.end,
             self.rows,
             self.size,
             self.planned_lsn,
         )
-        return fixed + self.reason.encode()
+        return fixed + reason + (self.lost or b"")
 
     @classmethod
     def parse(cls, payload: bytes) -> GapEntry:
         """The entry of a binary form."""
-        topic_id, partition, start, end, rows, size, planned = cls._layout.unpack_from(payload)
-        reason = payload[cls._layout.size :].decode()
-        return cls(topic_id, partition, start, end, rows, size, planned, reason)
+        topic_id, partition, length, *facts = cls._layout.unpack_from(payload)
+        start, end, rows, size, planned = facts
+        rest = payload[cls._layout.size :]
+        reason, lost = (rest[:length], rest[length:]) if length else (rest, None)
+        return cls(topic_id, partition, start, end, rows, size, planned, reason.decode(), lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,23 @@
 """Reporting lost messages to the readers of queues, so that none is skipped silently.
 
-A gap only tells which offsets were lost, so any queue may have had messages there. A reader of a
-queue can't seek behind a gap. So it gets an error once, and its next call goes on.
+Of a damaged run a repair notes which messages it gave up, by queue and index. Any other gap only
+tells which offsets were lost, so any queue may have had messages there. A reader of a queue can't
+seek behind a gap. So it gets an error once, and its next call goes on.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kmq_storage.arrays import Numbers
 from kmq_storage.errors import DataLossError
-from kmq_storage.format.plain_columns import number_column
+from kmq_storage.format.lost_messages import LostMessages, decoded
+from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.keyed.index import QueueIndex
 from kmq_storage.keyed.many import Asked, QueueRows
 from kmq_storage.keyed.topic import PARTITION
@@ -23,53 +27,117 @@ from kmq_storage.log.state.topic_state import Topic
 _LOGGER = logging.getLogger(__name__)
 #: Above all offsets.
 _NEVER = np.iinfo(np.int64).max
+#: So many ranges of indexes are named in an error's text; all are in its context.
+_NAMED = 8
+
+
+class _Gaps:
+    """The gaps of a topic at one layout."""
+
+    def __init__(self, found: Iterable[Gap] = (), layout: tuple[int, int] = (-1, 0)) -> None:
+        self.layout = layout
+        #: Gaps of which nobody knows the queues, in order.
+        self.unknown: list[Gap] = []
+        #: The other gaps by queue, in order, with the lost messages.
+        self.known: dict[bytes, list[tuple[Gap, LostMessages]]] = {}
+        self.begins = {gap.start for gap in found}
+        for gap in sorted(found, key=lambda gap: gap.start):
+            if gap.lost is None:
+                self.unknown.append(gap)
+            for lost in decoded(gap.lost or b""):
+                self.known.setdefault(lost.queue, []).append((gap, lost))
+
+    def borders(self, queues: Iterable[bytes]) -> Numbers:
+        """Where the unknown gaps, and those of some queues, start and end."""
+        known = (gap for queue in queues for gap, _ in self.known[queue])
+        return np.array(sorted({(gap.start, gap.end) for gap in (*self.unknown, *known)}))
 
 
 class Losses:
     """The queues of a topic whose readers were told of its gaps; for one thread at a time."""
 
     def __init__(self) -> None:
-        self._gaps: set[int] = set()
-        self._told: set[bytes] = set()
+        self._gaps = _Gaps()
+        #: The queues that were told of gaps which may concern any queue.
+        self._warned: set[bytes] = set()
+        #: For each queue the offset from which on it was told of its own gaps.
+        self._told: dict[bytes, int] = {}
 
     def check(self, index: QueueIndex, topic: Topic, queue: bytes, first: int, most: int) -> None:
         """DataLossError, once per queue, when a gap is among these messages or just before them.
 
-        If a queue has fewer messages than `most`, a gap behind its last message counts, too.
+        If a queue has fewer messages than `most`, a gap behind its last message counts, too. Gaps
+        that a repair noted to be of other queues don't count.
         """
-        if most and topic.index(PARTITION).gaps:
-            self.check_between(topic, queue, *_span(index, topic, queue, first, most))
+        if most and self._concerns(topic, queue):
+            self._check(topic, queue, *_span(index, topic, queue, first, most))
+
+    def check_between(self, topic: Topic, queue: bytes, low: int, high: int) -> None:
+        """As `check`, for a gap between two offsets."""
+        if self._concerns(topic, queue):
+            self._check(topic, queue, low, high)
 
     def check_many(
         self, index: QueueIndex, topic: Topic, asked: Asked, parts: Sequence[QueueRows]
     ) -> None:
         """As `check`, for many queues, without looking up each."""
-        gaps = sorted(topic.index(PARTITION).gaps, key=lambda gap: gap.start)
-        if not (asked.most and gaps):
+        if not (asked.most and self._follow(topic)):
             return
-        borders = np.array([(gap.start, gap.end) for gap in gaps])
-        starts, ends = borders.T
+        gaps = self._gaps
+        is_known = pc.is_in(asked.names, value_set=pa.array(gaps.known, asked.names.type))
+        own = np.flatnonzero(flags_of(is_known))
+        queues = asked.names.take(number_column(own)).to_pylist()
+        borders = gaps.borders(queues)
+        if not len(borders):
+            return
         lows, highs = _spans(index, topic, asked, parts, borders)
+        starts, ends = np.array([(gap.start, gap.end) for gap in gaps.unknown]).reshape(-1, 2).T
         nearest = ends.searchsorted(lows, "right")  # the first gap that ends behind each
         met = np.flatnonzero(np.append(starts, _NEVER)[nearest] < highs)
-        queues = asked.names.take(number_column(met)).to_pylist()
-        self._tell(topic, zip(queues, map(gaps.__getitem__, nearest[met].tolist()), strict=True))
+        some = asked.names.take(number_column(met)).to_pylist()
+        self._warn(topic, zip(some, map(gaps.unknown.__getitem__, nearest[met]), strict=True))
+        self._tell(topic, zip(queues, lows[own].tolist(), highs[own].tolist(), strict=True))
 
-    def check_between(self, topic: Topic, queue: bytes, low: int, high: int) -> None:
-        """As `check`, for a gap between two offsets."""
-        if topic.index(PARTITION).gaps:
-            found = topic.index(PARTITION).gaps_between(low, high)
-            self._tell(topic, ((queue, gap) for gap in found))
+    def _concerns(self, topic: Topic, queue: bytes) -> bool:
+        return self._follow(topic) and bool(self._gaps.unknown or queue in self._gaps.known)
 
-    def _tell(self, topic: Topic, met: Iterable[tuple[bytes, Gap]]) -> None:
-        begins = {gap.start for gap in topic.index(PARTITION).gaps}
-        if not begins <= self._gaps:
-            self._told.clear()
-        self._gaps = begins
-        new = [(queue, gap) for queue, gap in met if queue not in self._told]
-        self._told.update(queue for queue, _ in new)
+    def _follow(self, topic: Topic) -> bool:
+        """Note the topic's gaps; False when it has none."""
+        gaps = topic.index(PARTITION).gaps
+        layout = topic.partition(PARTITION).layout_lsn, len(gaps)
+        if gaps and layout != self._gaps.layout:
+            before, self._gaps = self._gaps.begins, _Gaps(gaps, layout)
+            if not self._gaps.begins <= before:
+                self._warned.clear()
+                self._told.clear()
+        return bool(gaps)
+
+    def _check(self, topic: Topic, queue: bytes, low: int, high: int) -> None:
+        met = (gap for gap in self._gaps.unknown if gap.start < high and low < gap.end)
+        self._warn(topic, ((queue, gap) for gap in met))
+        self._tell(topic, [(queue, low, high)])
+
+    def _warn(self, topic: Topic, met: Iterable[tuple[bytes, Gap]]) -> None:
+        new = [(queue, gap) for queue, gap in met if queue not in self._warned]
+        self._warned.update(queue for queue, _ in new)
         if new:
             raise _loss(topic, *new[0])
+
+    def _tell(self, topic: Topic, asked: Iterable[tuple[bytes, int, int]]) -> None:
+        """DataLossError if any of these queues lost messages between two offsets."""
+        new: dict[bytes, list[tuple[Gap, LostMessages]]] = {}
+        for queue, low, high in asked:
+            told = self._told.get(queue, _NEVER)
+            left = [
+                each
+                for each in self._gaps.known.get(queue, ())
+                if low < each[0].end and each[0].start < told
+            ]
+            if left and left[0][0].start < high:
+                new[queue] = left
+                self._told[queue] = low
+        if new:
+            raise _known_loss(topic, new)
 
 
 def _span(index: QueueIndex, topic: Topic, queue: bytes, first: int, most: int) -> tuple[int, int]:
@@ -100,15 +168,41 @@ def _spans(
 
 
 def _loss(topic: Topic, queue: bytes, gap: Gap) -> DataLossError:
-    error = DataLossError(
+    text = (
         f"messages of queue {queue!r} in {topic.name} may be lost: offsets {gap.start} to "
         f"{gap.end - 1} of the topic are ({gap.reason}); the queue goes on behind them, with the "
-        "next call",
-        queue=queue,
-        topic=topic.name,
-        partition=PARTITION,
-        start=gap.start,
-        end=gap.end,
+        "next call"
     )
+    return _logged(text, topic, gap, queue=queue)
+
+
+def _known_loss(
+    topic: Topic, found: Mapping[bytes, Sequence[tuple[Gap, LostMessages]]]
+) -> DataLossError:
+    lost = {queue: _joined(each for _, each in some) for queue, some in found.items()}
+    queue, gap = next((queue, some[0][0]) for queue, some in found.items())
+    spans = [f"{first} to {last}" if first < last else f"{first}" for first, last in lost[queue]]
+    more = f" and {len(spans) - _NAMED} more ranges" if len(spans) > _NAMED else ""
+    others = f", and some of {len(lost) - 1} more of these queues" if len(lost) > 1 else ""
+    text = (
+        f"messages {', '.join(spans[:_NAMED])}{more} of queue {queue!r} in {topic.name} were lost "
+        f"({gap.reason}){others}, by the indexes that they had: later ones have moved down; the "
+        "queue goes on behind them, with the next call"
+    )
+    return _logged(text, topic, gap, queue=queue, lost=lost)
+
+
+def _logged(text: str, topic: Topic, gap: Gap, **context: object) -> DataLossError:
+    where = {"topic": topic.name, "partition": PARTITION, "start": gap.start, "end": gap.end}
+    error = DataLossError(text, **context, **where)
     _LOGGER.warning("%s", error)
     return error
+
+
+def _joined(found: Iterable[LostMessages]) -> list[tuple[int, int]]:
+    """The first and last index of each range of messages, neighbours together."""
+    spans: list[tuple[int, int]] = []
+    for _, first, behind in sorted(found, key=lambda each: each.first):
+        follows = bool(spans) and spans[-1][1] + 1 == first
+        spans.append((spans.pop()[0] if follows else first, behind - 1))
+    return spans

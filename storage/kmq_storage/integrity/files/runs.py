@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -150,19 +150,30 @@ def missing_of_run(
     return _ranges(lost, segment.base_offset)
 
 
-def lost_offsets(reader: ChunkReader, lost: Sequence[Chunk]) -> Numbers | None:
-    """The offsets of damaged batches of a run, by row; None if one of them doesn't tell."""
+@dataclass(frozen=True, slots=True)
+class LostRows:
+    """The rows of damaged batches of a run."""
+
+    #: Ranges [first, behind) of rows.
+    spans: Sequence[tuple[int, int]]
+    #: The offset of each row.
+    offsets: Numbers
+
+    def missing(self, segment: Segment) -> list[tuple[int, int]]:
+        """The ranges of their offsets."""
+        lost = np.zeros(segment.end_offset - segment.base_offset, np.bool_)
+        lost[self.offsets - segment.base_offset] = True
+        return _ranges(lost, segment.base_offset)
+
+
+def lost_rows(reader: ChunkReader, segment: Segment, lost: Sequence[Chunk]) -> LostRows | None:
+    """The rows of damaged batches of a run; None if one of them doesn't tell its offsets."""
+    base = segment.base_offset
     try:
-        return run_offsets([reader.stored(chunk, _OFFSETS) for chunk in lost])
+        offsets = run_offsets([reader.stored(chunk, _OFFSETS) for chunk in lost])
     except CorruptionError:
         return None
-
-
-def spans_of(offsets: Numbers, segment: Segment) -> list[tuple[int, int]]:
-    """The ranges of these offsets of a run."""
-    lost = np.zeros(segment.end_offset - segment.base_offset, np.bool_)
-    lost[offsets - segment.base_offset] = True
-    return _ranges(lost, segment.base_offset)
+    return LostRows([(each.base_offset - base, each.end_offset - base) for each in lost], offsets)
 
 
 def _ranges(lost: Mask, base: int) -> list[tuple[int, int]]:

@@ -10,8 +10,10 @@ from kmq_storage.errors import CorruptionError
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.format.manifest import SEGMENT, STAGED, Key, Row
 from kmq_storage.integrity.files.cut_out import cut_out
+from kmq_storage.integrity.repairs.lost_queues import LostQueues
 from kmq_storage.integrity.repairs.salvage import Salvage, salvage, slices_of
 from kmq_storage.integrity.report import Damage
+from kmq_storage.keyed.index import run_places
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.index.offset_index import Gap
 from kmq_storage.log.reading.reader import ChunkReader
@@ -35,12 +37,17 @@ class RecordsRepair:
         self._files = {each.file for each in damage}
         self._replacer = Replacer(log)
         self._reader = ChunkReader(log.files)
+        #: Of the topic that is being repaired.
+        self._queues = LostQueues(self._reader, "", ())
 
     def run(self) -> Iterator[str]:
         """Repair the rows; yields what was done, in words."""
         for topic in list(self._state.topics.values()):
             for number, part in enumerate(topic.parts):
-                for row in self._damaged_rows(topic, number, (part.start, part.end)):
+                rows = self._damaged_rows(topic, number, (part.start, part.end))
+                if rows and topic.settings.keyed:
+                    self._queues = LostQueues(self._reader, topic.name, run_places(topic))
+                for row in rows:
                     yield from self._row(topic, number, row)
                 if self._drop:
                     yield from self._unnamed(topic, number)
@@ -94,7 +101,8 @@ class RecordsRepair:
         if first == row.end_offset:
             yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
             return
-        gaps = self._gaps(topic, number, missing)
+        lost = self._queues.of(segment, left.lost, missing) if row.in_run else None
+        gaps = self._gaps(topic, number, missing, lost)
         kept = row
         if first > begin:
             rows, size = row.held_from(begin)
@@ -150,10 +158,16 @@ class RecordsRepair:
             yield f"{topic.name}-{number}: {line}"
 
     def _gaps(
-        self, topic: Topic, number: int, spans: Collection[tuple[int, int]]
+        self,
+        topic: Topic,
+        number: int,
+        spans: Collection[tuple[int, int]],
+        lost: Sequence[bytes | None] | None = None,
     ) -> list[GapEntry]:
-        lsn, reason = self._state.lsn, "damaged"
-        return [Gap(*span, reason).entry((topic.id, number), lsn) for span in spans]
+        """The entries of gaps; of a run each with the messages that are lost with it."""
+        reason, place = "damaged", ((topic.id, number), self._state.lsn)
+        told = zip(spans, lost or [None] * len(spans), strict=True)
+        return [Gap(*span, reason, messages).entry(*place) for span, messages in told]
 
 
 def _kept(

@@ -16,11 +16,11 @@ from kmq_storage.format.records import is_run
 from kmq_storage.format.segment import chunks_still_named
 from kmq_storage.integrity.files.batches import check_chunk
 from kmq_storage.integrity.files.runs import (
+    LostRows,
     beginnings_in,
-    lost_offsets,
+    lost_rows,
     missing_of_run,
     slices_of_run,
-    spans_of,
 )
 from kmq_storage.integrity.files.segments import footer_of
 from kmq_storage.integrity.report import Finding
@@ -44,6 +44,8 @@ class Salvage:
     missing: list[tuple[int, int]]
     #: For a run, the queues that begin anew in it; None if they can't be read.
     beginnings: Beginnings | None = field(default_factory=Beginnings.none)
+    #: For a run, the rows of its damaged batches; None if unknown.
+    lost: LostRows | None = None
 
 
 def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Salvage:
@@ -64,12 +66,12 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
     whole = [each for each in chunks if not any(damage_of(each))]
     lost = [each for each in chunks if each not in whole]
     if is_run(segment.columns):
-        offsets = lost_offsets(ChunkReader(files), lost) if is_proven else None
-        if offsets is None:  # those of deleted messages are among them
+        rows = lost_rows(ChunkReader(files), segment, lost) if is_proven else None
+        if rows is None:  # deleted messages count as lost, too
             missing = missing_of_run(contents, segment, whole, topic)
         else:
-            missing = spans_of(offsets, segment)
-        return Salvage(whole, missing, _beginnings(contents, segment))
+            missing = rows.missing(segment)
+        return Salvage(whole, missing, _beginnings(contents, segment), rows)
     if is_proven:
         missing = [(each.base_offset, each.end_offset) for each in lost]
     else:

@@ -5,6 +5,7 @@ Rows of partitions are in the pages of the manifest instead.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -88,8 +89,13 @@ def _topic(topic: Topic) -> dict[str, Any]:
 
 def _partition(part: Partition) -> list[Any]:
     assert part.index is not None, "a reader's state knows where records are"
-    gaps = [[gap.start, gap.end, gap.reason] for gap in part.index.gaps]
+    gaps = [_gap(gap) for gap in part.index.gaps]
     return [part.start, part.end, part.rows, part.size, part.layout_lsn, gaps]
+
+
+def _gap(gap: Gap) -> list[Any]:
+    lost = [] if gap.lost is None else [b64encode(gap.lost).decode()]
+    return [gap.start, gap.end, gap.reason, *lost]
 
 
 def _group(group: Group) -> dict[str, Any]:
@@ -143,13 +149,17 @@ def _restored_topic(members: dict[str, Any], manifest: Manifest | None) -> Topic
         part.start, part.end, part.rows, part.size, part.layout_lsn, gaps = facts
         part.is_begun = topic.settings.trims and part.start > 0
         if part.index is not None:
-            part.index.gaps = [Gap(*gap) for gap in gaps]
+            part.index.gaps = [_restored_gap(*gap) for gap in gaps]
     for number in members.get("begun", ()):
         topic.parts[number].is_begun = True
     for number, second in members.get("tombstones", ()):
         topic.parts[number].tombstones = second
     topic.turns = dict(map(tuple, members.get("turns", ())))
     return topic
+
+
+def _restored_gap(start: int, end: int, reason: str, lost: str | None = None) -> Gap:
+    return Gap(start, end, reason, None if lost is None else b64decode(lost))
 
 
 def _restored_group(members: dict[str, Any]) -> Group:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, islice, pairwise
 from typing import Any, TypeAlias
 
@@ -48,11 +48,13 @@ class Gap:
     start: int
     end: int
     reason: str
+    #: The messages of keyed queues among them (`format.lost_messages`); None if unknown.
+    lost: bytes | None = None
 
     def entry(self, key: Key, planned_lsn: int) -> GapEntry:
         """The entry that gives up these offsets of a partition, which held no known records."""
-        span = self.start, self.end
-        return GapEntry(*key, *span, rows=0, size=0, planned_lsn=planned_lsn, reason=self.reason)
+        span, why = (self.start, self.end), (self.reason, self.lost)
+        return GapEntry(*key, *span, 0, 0, planned_lsn, *why)
 
 
 class OffsetIndex:
@@ -115,7 +117,8 @@ class OffsetIndex:
         self.gaps = [gap for gap in self.gaps if gap not in around]
         for gap in around:
             left = ((gap.start, start), (end, gap.end))
-            self.gaps += [Gap(low, high, gap.reason) for low, high in left if low < high]
+            parts = (replace(gap, start=low, end=high) for low, high in left)
+            self.gaps += [part for part in parts if part.start < part.end]
 
     def newest_row(self, start: int, end: int) -> Row | None:
         """The newest row, if it has exactly these offsets, and there are no gaps and holes."""

@@ -163,6 +163,14 @@ class RunIndex:
         self._reader.prefetch(self._chunks[low - 1 : high], layout)
         return self._parts(first, behind, layout)
 
+    def names_between(self, first: int, behind: int) -> Iterator[pa.Array]:
+        """The queue's name for each row in [first, behind) that is a message, in pieces."""
+        first = max(first, self.first_row)
+        for block in range(*self._directory.blocks_between(first, behind)):
+            table = self._blocks.passing(block)
+            low, high = max(first, int(table.starts[0])), min(behind, table.rows_end)
+            yield table.names_between(low, high)
+
     def rows_of(self, name: bytes) -> tuple[int, int]:
         """The first row of a queue, and the row behind its last; equal if it has none."""
         block = self._directory.block_of(name)

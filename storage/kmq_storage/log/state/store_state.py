@@ -295,7 +295,7 @@ class StoreState:
         if entry.end > part.end:  # at most these offsets were lost behind the end
             part.end, part.doubt = entry.end, None
         if part.index is not None:
-            part.index.cut_out(Gap(entry.start, entry.end, entry.reason))
+            part.index.cut_out(Gap(entry.start, entry.end, entry.reason, entry.lost))
             self.cut.add((entry.topic_id, entry.partition))
         self.changes.note(part)
 

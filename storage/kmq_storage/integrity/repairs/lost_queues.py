@@ -1,0 +1,74 @@
+"""Which messages of which queues a repair gives up with the damaged batches of a run.
+
+Only before the repair can this be told: afterwards later messages have their indexes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+
+from kmq_storage import limits
+from kmq_storage.arrays import Numbers
+from kmq_storage.errors import CorruptionError
+from kmq_storage.format.lost_messages import LostMessages, encoded
+from kmq_storage.format.plain_columns import numbers_of
+from kmq_storage.integrity.files.runs import LostRows
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.log.reading.run_index import RunIndex, counts_in
+from kmq_storage.model import Place, Segment
+
+
+class LostQueues:
+    """The runs of a topic before its repair."""
+
+    def __init__(self, reader: ChunkReader, topic: str, places: Sequence[Place]) -> None:
+        self._reader = reader
+        self._topic = topic
+        self._places = places
+
+    def of(
+        self, segment: Segment, lost: LostRows | None, spans: Sequence[tuple[int, int]]
+    ) -> list[bytes | None]:
+        """For each range of lost offsets of a run its messages, encoded; None where unknown."""
+        if spans and lost is not None:
+            with suppress(CorruptionError):
+                found = [encoded(each) for each in self._found(segment, lost, spans)]
+                if sum(map(len, found)) <= limits.LOST_MESSAGES_BYTES_MAX:
+                    return [*found]
+        return [None] * len(spans)
+
+    def _found(
+        self, segment: Segment, lost: LostRows, spans: Sequence[tuple[int, int]]
+    ) -> Iterator[list[LostMessages]]:
+        known = [place for place in self._places if place.end_offset <= segment.end_offset]
+        runs = [RunIndex(self._reader, place, self._topic) for place in known]
+        names, queues, rows, offsets = _messages(runs[-1], lost)
+        ends = runs[-1].spans(names)[1]
+        indexes = counts_in(runs, names, segment.end_offset)[queues] - ends[queues] + rows
+        order = np.argsort(offsets)
+        for low, high in offsets[order].searchsorted(spans).tolist():
+            here = np.sort(order[low:high])
+            firsts = np.flatnonzero(np.diff(queues[here], prepend=-1))
+            lasts = [*(firsts[1:] - 1), len(here) - 1]
+            yield list(
+                map(
+                    LostMessages,
+                    names.take(pa.array(queues[here[firsts]])).to_pylist(),
+                    indexes[here[firsts]].tolist(),
+                    (indexes[here[lasts]] + 1).tolist(),
+                )
+            )
+
+
+def _messages(run: RunIndex, lost: LostRows) -> tuple[pa.Array, Numbers, Numbers, Numbers]:
+    """The queues of lost messages; and for each message its queue's number, row and offset."""
+    pieces = [name for span in lost.spans for name in run.names_between(*span)]
+    column = pa.chunked_array(pieces, pa.binary()).combine_chunks().dictionary_encode()
+    rows = np.concatenate([np.arange(*span) for span in lost.spans])
+    is_message = rows >= run.first_row
+    queues = numbers_of(column.indices).astype(np.int64)
+    return column.dictionary, queues, rows[is_message], lost.offsets[is_message]

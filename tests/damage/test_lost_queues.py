@@ -1,0 +1,176 @@
+"""A repair of a damaged run notes which messages of which queues it gave up.
+
+Finds: queues that are told of losses though they lost nothing, and queues that are told of other
+messages than they lost, or of none.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_storage import limits
+from kmq_storage.copying.topics import copy_topics
+from tests.damage.told import tell_losses
+
+QUEUES, MESSAGES, BATCH_ROWS = 20, 30, 25
+NAMES = [f"queue {n:02}" for n in range(QUEUES)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store whose keyed topic has two runs of small batches, behind each other."""
+    monkeypatch.setattr(limits, "RUN_BATCH_ROWS", BATCH_ROWS)
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        queues = store.keyed_queues("inbox")
+        for number in range(2 * MESSAGES):
+            queues.put_batch(NAMES, [_message(name, number) for name in NAMES])
+            if number % MESSAGES == MESSAGES - 1:
+                assert store.seal().segments == 1
+        store.checkpoint()
+    return tmp_path / "store"
+
+
+def _message(name: str, number: int) -> bytes:
+    return b"<%d in %s>" % (number, name.encode())
+
+
+def _damage(folder: Path, *messages: bytes) -> None:
+    for message in messages:
+        for file in folder.glob("segments/*/0/*.arrow"):
+            contents = file.read_bytes()
+            if message in contents:
+                file.write_bytes(contents.replace(message, b"?" + message[1:]))
+
+
+def _repaired(folder: Path) -> kmq.Store:
+    store = kmq.open(folder, maintenance=False)
+    assert store.repair(drop_damaged=True).ok
+    return store
+
+
+def _lost_of(queues: kmq.KeyedQueues) -> dict[str, list[tuple[int, int]]]:
+    """What each queue is told when it is read whole; its next get must go on."""
+    told = {}
+    for name in NAMES:
+        try:
+            queues.get(name, 0, 999)
+        except kmq.DataLossError as error:
+            told[name] = _told(error, name)
+            queues.get(name, 0, 999)
+    return told
+
+
+def _told(error: kmq.DataLossError, name: str) -> list[tuple[int, int]]:
+    """The ranges of indexes in an error about one queue."""
+    lost: dict[bytes, list[tuple[int, int]]] = error.context["lost"]  # type: ignore[assignment]
+    spans = lost[error.context["queue"]]  # type: ignore[index]
+    in_words = ", ".join(f"{a} to {b}" if a < b else f"{a}" for a, b in spans)
+    assert f"messages {in_words} of queue {name.encode()!r} in inbox" in str(error)
+    return spans
+
+
+def _really_lost(queues: kmq.KeyedQueues) -> dict[str, list[int]]:
+    stored = {name: set(queues.get(name, 0, 999)) for name in NAMES}
+    lost = {
+        name: [n for n in range(2 * MESSAGES) if _message(name, n) not in stored[name]]
+        for name in NAMES
+    }
+    return {name: numbers for name, numbers in lost.items() if numbers}
+
+
+@pytest.mark.parametrize("hurt", [[(7, 11)], [(7, 11), (7, 50), (8, 1)], [(0, 0), (19, 59)]])
+def test_only_queues_that_lost_messages_are_told_and_of_these_messages(
+    folder: Path, hurt: list[tuple[int, int]]
+):
+    _damage(folder, *(_message(NAMES[queue], number) for queue, number in hurt))
+    with _repaired(folder) as store:
+        queues = store.keyed_queues("inbox")
+        told = _lost_of(queues)
+        lost = _really_lost(queues)
+    assert {name: [*_each(spans)] for name, spans in told.items()} == lost
+    assert sum(map(len, lost.values())) == BATCH_ROWS * len(hurt)
+
+
+def _each(spans: list[tuple[int, int]]) -> list[int]:
+    return [n for first, last in spans for n in range(first, last + 1)]
+
+
+def test_what_was_lost_is_known_after_merges_checkpoints_and_in_copies(folder: Path):
+    _damage(folder, _message(NAMES[7], 40))
+    with _repaired(folder) as store:
+        told = _lost_of(store.keyed_queues("inbox"))
+        store.compact("inbox")
+        store.checkpoint()
+    with kmq.open(folder) as store:
+        assert _lost_of(store.keyed_queues("inbox")) == told
+        with kmq.open(folder.parent / "copy") as copy:
+            copy_topics(store.log, copy.log)
+    with kmq.open(folder.parent / "copy") as copy:
+        assert _lost_of(copy.keyed_queues("inbox")) == told != {}
+
+
+def test_get_many_is_told_of_all_queues_that_lost_messages_and_goes_on(folder: Path):
+    _damage(folder, _message(NAMES[7], 11))
+    with _repaired(folder) as store:
+        told = _lost_of(store.keyed_queues("inbox"))
+    with kmq.open(folder) as store:
+        queues = store.keyed_queues("inbox")
+        whole = [name for name in NAMES if name not in told]
+        assert queues.get_many(whole, 0, 999).num_rows == len(whole) * 2 * MESSAGES
+        with pytest.raises(kmq.DataLossError) as lost:
+            queues.get_many(NAMES[::-1], 0, 999)
+        assert lost.value.context["lost"] == {name.encode(): told[name] for name in told}
+        assert queues.get_many(NAMES, 0, 999).num_rows == QUEUES * 2 * MESSAGES - BATCH_ROWS
+        assert _lost_of(queues) == {}
+
+
+def test_who_reads_on_from_the_middle_is_told_of_what_was_lost_before_when_it_goes_back(
+    folder: Path,
+):
+    _damage(folder, _message(NAMES[7], 11), _message(NAMES[7], 50))
+    with _repaired(folder) as store:
+        queues = store.keyed_queues("inbox")
+        for first in (MESSAGES, 0):
+            with pytest.raises(kmq.DataLossError):
+                queues.get(NAMES[7], first, 999)
+            queues.get(NAMES[7], first, 999)
+
+
+def test_a_receiver_of_a_queue_that_lost_nothing_is_told_nothing(folder: Path):
+    _damage(folder, _message(NAMES[7], 11))
+    with _repaired(folder) as store:
+        queues = store.keyed_queues("inbox")
+        assert len(queues.receive(NAMES[0], 999)) == 2 * MESSAGES
+        with pytest.raises(kmq.DataLossError, match="of queue b'queue 07' in inbox were lost"):
+            queues.receive(NAMES[7], 999)
+        assert queues.receive(NAMES[7], 999)
+
+
+def test_another_life_of_a_queue_is_not_told_of_what_the_one_before_lost(folder: Path):
+    _damage(folder, _message(NAMES[7], 11))
+    with _repaired(folder) as store:
+        queues = store.keyed_queues("inbox")
+        queues.delete(NAMES[7])
+        queues.put(NAMES[7], b"new").result()
+        assert queues.get(NAMES[7], 0, 999) == [b"new"]
+
+
+@pytest.mark.parametrize("unknown", ["too many", "offsets"])
+def test_where_the_queues_are_unknown_each_is_told_that_it_may_have_lost_messages(
+    folder: Path, unknown: str, monkeypatch: pytest.MonkeyPatch
+):
+    _damage(folder, _message(NAMES[7], 11))
+    if unknown == "too many":
+        monkeypatch.setattr(limits, "LOST_MESSAGES_BYTES_MAX", 10)
+    else:
+        (file,) = folder.glob(f"segments/*/0/{0:020}-*.arrow")
+        contents = file.read_bytes()
+        at = contents.index((11 * QUEUES + 7).to_bytes(8, "little"))  # the offset of that message
+        file.write_bytes(contents[:at] + b"\xff" + contents[at + 1 :])
+    with _repaired(folder) as store:
+        queues = store.keyed_queues("inbox")
+        tell_losses(queues, *NAMES)
+        assert sum(map(len, _really_lost(queues).values())) == BATCH_ROWS
