@@ -34,6 +34,20 @@ def outside(spans: Iterable[tuple[int, int]], start: int, end: int) -> Iterator[
         yield start, end
 
 
+def taken_in(sizes: Sequence[int], most: int, times: float) -> int:
+    """How many of the last items to merge: the last, with neighbours that it takes in.
+
+    These are less than `times` as large as the last, and fit into `most` with it.
+    """
+    count, total = 1, sizes[-1]
+    for size in reversed(sizes[:-1]):
+        total += size
+        if size >= times * sizes[-1] or total > most:
+            break
+        count += 1
+    return count
+
+
 def grown(
     items: Sequence[T],
     size_of: Callable[[T], int],

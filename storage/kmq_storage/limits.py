@@ -48,6 +48,10 @@ WRITE_BYTES = 8 * 1024 * 1024
 #: each of a million queues. It is well below 2 GiB, the most that some readers can map.
 RUN_BYTES = 1024 * 1024 * 1024
 
+#: A new run takes in earlier ones if that writes at most so many bytes for each second since the
+#: run before it: little of a disk's time, and less than 4 GiB of files that wait to be collected.
+TAKEN_IN_BYTES = 4 * 1024 * 1024
+
 #: Merging keeps about this many rows and bytes of records in memory.
 MERGED_ROWS = 1 << 19
 MERGED_BYTES = 64 * 1024 * 1024

@@ -5,13 +5,14 @@ Finds a plan that writes what was merged before again and again, loses the order
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kmq_storage.cutting import grown
+from kmq_storage.cutting import grown, taken_in
 
 _MOST, _SMALLEST = 10_000, 10
 
@@ -44,6 +45,21 @@ def _after(arrivals: list[int], times: int, final: float | None = None) -> list[
     for base, size in enumerate(arrivals):
         segments = _merged([*segments, _Segment(base, size)], times, final)
     return segments
+
+
+def _after_taking_in(arrivals: list[int]) -> Iterator[list[_Segment]]:
+    """The segments after each arrival that takes in what it may, and what has grown is merged."""
+    segments: list[_Segment] = []
+    for base, size in enumerate(arrivals):
+        segments = [*segments, _Segment(base, size)]
+        count = taken_in([each.size for each in segments], _MOST, 9)
+        if count > 1:
+            last = segments[-count:]
+            merges = 1 + max(each.merges for each in last)
+            taken = _Segment(last[0].base, sum(each.size for each in last), merges)
+            segments = [*segments[:-count], taken]
+        segments = _merged(segments, 4, 1.5)
+        yield segments
 
 
 def _tiers(times: int) -> int:
@@ -124,6 +140,22 @@ def test_whatever_arrives_few_segments_wait_behind_one_of_their_size(
             assert behind <= times * size
             alike = [each for each in sizes[first:] if times * each > max(sizes[first:])]
             assert len(alike) <= times
+
+
+@given(size=st.integers(_SMALLEST, _MOST // 10), many=st.integers(10, 300))
+def test_the_last_ten_of_one_size_are_in_two_segments_where_each_takes_in_earlier_ones(
+    size: int, many: int
+):
+    for count, segments in enumerate(_after_taking_in([size] * many), 1):
+        assert sum(each.base + each.size // size > count - 10 for each in segments) <= 2
+    assert _most_merges(segments) <= 8 + _tiers(4) + 1
+
+
+@given(arrivals=_ARRIVALS)
+def test_whatever_takes_in_earlier_ones_becomes_larger_each_time_by_a_ninth(arrivals: list[int]):
+    segments = [*_after_taking_in(arrivals), []][max(len(arrivals) - 1, 0)]
+    assert _most_merges(segments) <= 1 + log(_MOST / _SMALLEST, 1 + 1 / 9)
+    _check_all_are_there(segments, arrivals)
 
 
 @settings(max_examples=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -11,10 +12,13 @@ import pyarrow as pa
 from kmq_spark.client.store import Store
 from kmq_storage import limits
 from kmq_storage.keyed.parts import Parts
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.compact import merge, plan_merges
 from kmq_storage.maintenance.reports import CompactReport
 from kmq_storage.maintenance.thinning import thin
+from kmq_storage.objects.disk import Disk
+from tests.support.engine import open_engine
 
 TOPIC = "inbox"
 
@@ -44,6 +48,20 @@ def merge_runs(store: Store, now: int = 0) -> None:
     """Merge the runs of `TOPIC`; ends of queues may be old enough to go at this time (UTC us)."""
     state = store.log.refresh()
     merge(store.log, plan_merges(state.topic(TOPIC), state.lsn, now=now))
+
+
+def files_read(disk: Disk, queue: str, first: int) -> int:
+    """How many files a fresh handle reads for ten messages of a queue."""
+    read = set[str]()
+    stored = ChunkReader.stored
+
+    def noted(self: ChunkReader, chunk: Any, layout: Any) -> pa.RecordBatch:
+        read.add(chunk.location.file)
+        return stored(self, chunk, layout)
+
+    with patch.object(ChunkReader, "stored", noted), open_engine(disk) as store:
+        assert len(store.keyed_queues(TOPIC).get(queue, first, 10)) == 10
+    return len(read)
 
 
 def thin_runs(store: Store) -> CompactReport:

@@ -30,6 +30,7 @@ from kmq_storage.maintenance.compact import (
 from kmq_storage.maintenance.damaged import Apart, Damaged
 from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.maintenance.manner import Manner, Rest, no_rest
+from kmq_storage.maintenance.newest_runs import NewRuns, plan_newest
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.reports import (
     CheckpointReport,
@@ -98,15 +99,25 @@ def tidy(
     """
     age = limits.SEAL_AFTER if seal_after is None else seal_after
     older_than = log.environment.now_us() - round(age * 1e6)
-    sealed = planning(
-        log,
-        lambda state: seal(log, plan_seal(state, only=only, older_than=older_than), manner=manner),
-    )
+    new = NewRuns()
+
+    def sealing(state: StoreState) -> SealReport:
+        plan = plan_seal(state, only=only, older_than=older_than)
+        return seal(log, new.noted(plan), manner=manner)
+
+    sealed = planning(log, sealing)
+    taken_in = planning(log, lambda state: _take_in(log, state, new, manner))
     compacted = planning(log, lambda state: _compact(log, state, only, manner))
     if not (sealed.segments or compacted.after):
         return sealed, compacted  # no run is new, so none died
     thinned = planning(log, lambda state: _thin(log, state, only, manner))
-    return sealed, all_compacted([compacted, thinned])
+    return sealed, all_compacted([taken_in, compacted, thinned])
+
+
+def _take_in(log: CommitLog, state: StoreState, new: NewRuns, manner: Manner) -> CompactReport:
+    now = log.environment.now_us()
+    plan = plan_newest(state, new, now) if new.ends else ()
+    return merge(log, plan, manner=manner)
 
 
 def _compact(

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +22,6 @@ from kmq_spark.client.store import Store
 from kmq_storage import limits
 from kmq_storage.copying.topics import copy_topics
 from kmq_storage.format import queue_directory
-from kmq_storage.log.reading import reader
 from kmq_storage.log.reading.scan import Slice
 from kmq_storage.maintenance.collect import collect
 from kmq_storage.maintenance.maintain import tidy
@@ -32,7 +30,7 @@ from kmq_storage.maintenance.runs import RunMerge, Sorted, sorted_records
 from kmq_storage.maintenance.trim import plan_trim, trim
 from tests.support.dying_disk import Died, DyingDisk
 from tests.support.engine import open_engine
-from tests.support.keyed import STEPS, TOPIC, merge_runs, thin_runs
+from tests.support.keyed import STEPS, TOPIC, files_read, merge_runs, thin_runs
 
 
 def _fill(queues: KeyedQueues, turn: int, names: int = 7, messages: int = 40) -> None:
@@ -176,9 +174,7 @@ def test_compressed_runs_are_read(tmp_path: Path):
         assert _contents(store) == before
 
 
-def test_a_get_of_ten_looks_into_five_runs_at_most_and_into_one_of_what_was_compacted(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_get_of_ten_looks_into_five_runs_at_most_and_into_one_of_what_was_compacted():
     disk, queues = DyingDisk(f"memory://{uuid.uuid4().hex}"), [f"q{n}" for n in range(100)]
     with open_engine(disk, file_bytes=2**20) as store:
         for turn in range(40):
@@ -186,30 +182,16 @@ def test_a_get_of_ten_looks_into_five_runs_at_most_and_into_one_of_what_was_comp
             store.seal()
             store.maintain(grace=0)
             if turn >= 9:
-                assert 1 <= _places(disk, monkeypatch, "q2", turn - 9) <= 5
-        assert max(_places(disk, monkeypatch, "q2", first) for first in range(31)) > 2
+                assert 1 <= files_read(disk, "q2", turn - 9) <= 5
+        assert max(files_read(disk, "q2", first) for first in range(31)) > 2
         store.compact(TOPIC)
-        assert {_places(disk, monkeypatch, "q2", first) for first in range(31)} == {1}
-
-
-def _places(disk: DyingDisk, monkeypatch: pytest.MonkeyPatch, queue: str, first: int) -> int:
-    """How many files a fresh handle reads for ten messages."""
-    read = set[str]()
-    stored = reader.ChunkReader.stored
-
-    def noted(self: reader.ChunkReader, chunk: Any, layout: Any) -> pa.RecordBatch:
-        read.add(chunk.location.file)
-        return stored(self, chunk, layout)
-
-    with monkeypatch.context() as patched, open_engine(disk) as store:
-        patched.setattr(reader.ChunkReader, "stored", noted)
-        assert len(store.keyed_queues(TOPIC).get(queue, first, 10)) == 10
-    return len(read)
+        assert {files_read(disk, "q2", first) for first in range(31)} == {1}
 
 
 def test_runs_that_grow_no_more_become_one_though_they_did_not_grow_much(
     monkeypatch: pytest.MonkeyPatch,
 ):
+    monkeypatch.setattr(limits, "TAKEN_IN_BYTES", 0)
     with open_engine(file_bytes=2**20) as store:
         queues = store.keyed_queues(TOPIC)
         for turn in range(10):
