@@ -41,13 +41,24 @@ def rows_of(
             group = group_of(file, parquet.metadata, number, record.prefix)
             if where(group):
                 for batch in parquet.iter_batches(_rows_at_once(group), [number], there):
-                    chosen = batch.filter(which(_with_columns(batch, chosen_by)))
-                    yield _with_columns(chosen, schema)
+                    mask = which(_with_columns(batch, chosen_by))
+                    yield _with_columns(_filterable(batch, schema).filter(mask), schema)
 
 
 def _rows_at_once(file: ArchivedFile) -> int:
     weight = -(-file.bytes // max(file.rows, 1))
     return min(max(_BATCH_BYTES // max(weight, 1), 1), BATCH_ROWS)
+
+
+def _filterable(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of a schema that are there; views, which delta-rs writes, can't be filtered."""
+    fields = [field for field in schema if field.name in batch.schema.names]
+    columns = [
+        fitted(column, field) if "_view" in str(column.type) else column
+        for field in fields
+        for column in [batch.column(field.name)]
+    ]
+    return pa.RecordBatch.from_arrays(columns, [field.name for field in fields])
 
 
 def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ from shutil import rmtree
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from kmq_spark.lake.batches import finish_batch
 from kmq_spark.lake.files import check_readable
@@ -79,6 +79,21 @@ def test_records_come_in_order_when_their_offsets_are_not_asked_for(orders: Arch
     values = pa.schema([("value", pa.binary())])
     [batch] = orders.range("orders", ORDERS, 0, 3, 5).read(values)
     assert batch.column("value").to_pylist() == [b"0/3", b"0/4"]
+
+
+def test_files_that_delta_rs_has_rewritten_are_read_as_others(tmp_path: Path):
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    headers = pa.array([[("a", b"1")], None, []] * 2, pa.list_(header))
+    batch = pa.concat_tables([records(0, range(3)), records(1, range(3))])
+    made = archive(tmp_path / "archive", DELTA, batch.append_column("headers", headers))
+    DeltaTable(made).delete("offset = 1")
+    wanted = pa.schema([("value", pa.binary()), ("headers", headers.type)])
+    found = open_archive(made, STORE).range("orders", ORDERS, 0, 0, 3).read(wanted)
+    rows = pa.Table.from_batches(found).select(wanted.names).to_pylist()
+    assert rows == [
+        {"value": b"0/0", "headers": [{"key": "a", "value": b"1"}]},
+        {"value": b"0/2", "headers": []},
+    ]
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
