@@ -40,6 +40,7 @@ from kmq_storage.log.state.queues.rows import GONE
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import out_of_range
 from kmq_storage.model import Commit
+from kmq_storage.names import group_of_letters, queue_log
 from kmq_storage.queues.letters import Letters, RecordAddress
 
 #: The name of the event for each answer of a receiver.
@@ -66,7 +67,7 @@ class TraceStep:
     #: `sent`, `passed` (a group committed a later offset), `rewound` (a group went back to it or
     #: before it), `sealed` (it was moved to a segment), `trimmed`, `cut out`; in a queue
     #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`, and
-    #: `finished` when it is no longer known how.
+    #: `finished` when it is no longer known how, and no dead letter tells it.
     event: str
     #: Details: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on. A dead
     #: letter was sent with `from_queue` or `from_group`, `from_offset` and so on, or
@@ -100,25 +101,38 @@ def _before(
 
     `first`: the first offset that its partition has now.
     """
-    if not any(step.event == "sent" for step in told):
-        yield TraceStep(None, None, "sent", {})
+    is_begun = any(step.event == "sent" for step in told)
+    if not is_begun:
+        yield TraceStep(None, None, "sent", record.letters.believed_origin())
     for name, group in sorted(state.groups.items()):
         committed = group.offsets.get(record.topic_id, {}).get(record.partition, 0)
         if committed > record.offset and name not in record.passed:
             yield TraceStep(None, None, "passed", {"group": name, "committed": committed})
     if first > record.offset and not any(step.event == "trimmed" for step in told):
         yield TraceStep(None, None, "trimmed", {"start": first})
-    if first <= record.offset and not any(step.event == "sent" for step in told):
+    if first <= record.offset and not is_begun:
         yield from _finished(record, state, told)
 
 
 def _finished(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> Iterator[TraceStep]:
-    """The queues that finished the record in commits that are no longer in the log."""
+    """The queues and groups that finished the record in commits that are no longer in the log."""
     ended = {step.facts.get("queue") for step in told if step.event in _ENDS}
-    key = (record.topic_id, record.partition)
     for queue in state.queues:
-        if queue.name not in ended and _is_finished(queue, key, record.offset):
+        is_finished = _is_finished(queue, (record.topic_id, record.partition), record.offset)
+        if queue.name in ended or not (is_finished or record.topic_id in queue.topic_ids()):
+            continue
+        letter = record.letters.kept_in(queue_log(queue.dead_letter), {"queue": queue.name})
+        if letter:
+            yield TraceStep(None, None, "dead-lettered", letter)
+        elif is_finished:
             yield TraceStep(None, None, "finished", {"queue": queue.name})
+    buried = {step.facts.get("group") for step in told if step.event == "dead-lettered"}
+    for topic in state.user_topics():
+        group = group_of_letters(topic.name)
+        if group is None or group in buried:
+            continue
+        if letter := record.letters.kept_in(topic.name, {"group": group}):
+            yield TraceStep(None, None, "dead-lettered", letter)
 
 
 def _is_finished(queue: Queue, key: Key, offset: int) -> bool:
@@ -138,7 +152,7 @@ class _Record:
         self.topic_id, self.partition, self.offset = place
         #: The names of existing queues by id.
         self._queues = queues
-        self._letters = letters
+        self.letters = letters
         self.passed: dict[str, bool] = {}
         self._is_trimmed = False
 
@@ -149,9 +163,9 @@ class _Record:
             match entry:
                 case RecordsEntry():
                     if self._in(entry, entry.base_offset, entry.base_offset + entry.rows):
-                        letter = self._letters.came_from(entry, commit)
+                        letter = self.letters.came_from(entry, commit)
                         yield "sent", letter or _sender(entries[index + 1 :])
-                    for facts in self._letters.given_up(entry, commit):
+                    for facts in self.letters.given_up(entry, commit):
                         yield "dead-lettered", facts
                 case GroupOffsetsEntry(topic_id=self.topic_id):
                     yield from self._committed(entry)
@@ -176,7 +190,7 @@ class _Record:
                         yield "delivered", {**facts, "client": entry.client}
                 case AnswerEntry():
                     for facts in self._handed(entry):
-                        moved = self._letters.went_to(facts["queue"], entry, commit)
+                        moved = self.letters.went_to(facts["queue"], entry, commit)
                         yield _ANSWERS[entry.answer], {**facts, **moved}
                 case _:
                     pass

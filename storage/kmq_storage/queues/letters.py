@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from kmq_storage.errors import KmqError
 from kmq_storage.format.entries import GroupOffsetsEntry, RecordsEntry
+from kmq_storage.format.matching import Pair, WantedRecords
 from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AnswerEntry
-from kmq_storage.format.records import column_of
+from kmq_storage.format.records import column_of, timestamps_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.index.manifest_rows import row_of_records
 from kmq_storage.log.reading.reader import ChunkReader
-from kmq_storage.log.reading.scan import scan
+from kmq_storage.log.reading.scan import Slice, scan
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Commit
 from kmq_storage.names import group_of_letters, positions_group, queue_of_log, users_topic
@@ -35,8 +36,9 @@ _PREFIX = "dead_letter_"
 #: from its sender.
 _LETTER = frozenset({"offset", "count", "reason"})
 _ORIGIN = ("topic", "partition", "offset")
-_COLUMNS = frozenset({"properties", "_properties"})
-_ROWS = 1024
+_COLUMNS = frozenset({"properties", "_properties", "timestamp", "_timestamp"})
+_ROWS = 16_384
+_ANY = WantedRecords()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class _Letter:
     topic: str
     partition: int
     offset: int
+    #: The timestamp, which is that of the original record (UTC microseconds).
+    time: int
     #: The properties, without their prefix.
     facts: Mapping[str, Any]
 
@@ -97,6 +101,8 @@ class Letters:
         self._log = log
         self._place = place
         self._reader = ChunkReader(log.files)
+        #: What letters of the record have, and few others.
+        self._mine = WantedRecords(properties=(Pair(f"{_PREFIX}offset", place[2], "int"),))
         #: The record itself, if it is a dead letter and its commit was traced.
         self._own: _Letter | None = None
 
@@ -140,6 +146,39 @@ class Letters:
             if giver and letter.origin[1:] == self._named():
                 yield {**giver, **letter.destination, "reason": letter.facts["reason"]}
 
+    def believed_origin(self) -> Mapping[str, Any]:
+        """Where the record came from by its properties, when its commit is no longer in the log."""
+        letter = next(self._scan(*self._place, self._place[2] + 1), None)
+        if letter is None:
+            return {}
+        if letter.queue is None:
+            is_own = letter.facts["group"] == group_of_letters(letter.topic)
+            return letter.source if is_own else {}
+        died_in = self._log.state.queues.find(letter.facts["queue"])
+        if died_in is None:
+            return {}
+        if letter.is_back:
+            return {"moved_back_from": died_in.dead_letter}
+        return letter.source if letter.queue == died_in.dead_letter else {}
+
+    def kept_in(self, name: str, giver: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Where a topic of letters has the one that this queue or group made, and why.
+
+        Empty without one, or where the record can't be read: its timestamp tells it from a record
+        of an earlier topic with the same name.
+        """
+        topic = self._log.state.find_topic(name)
+        own = next(self._slices(*self._place, self._place[2] + 1), None)
+        if topic is None or own is None:
+            return {}
+        (time,), named = timestamps_of(own.batch).to_pylist(), self._named()
+        for number, part in enumerate(topic.parts):
+            for letter in self._scan(topic.id, number, 0, part.end, self._mine):
+                made_by = {kind: letter.facts.get(kind) for kind in giver}
+                if (letter.time, letter.origin[1:], made_by) == (time, named, giver):
+                    return {**giver, **letter.destination, "reason": letter.facts["reason"]}
+        return {}
+
     def _origin_back(self) -> tuple[Any, ...] | None:
         """The origin of a dead letter that is moved back; None for another record."""
         topic_id, partition, offset = self._place
@@ -167,39 +206,42 @@ class Letters:
         topic = self._log.state.topic_by_id(sent.topic_id)
         if topic is None or _reader_of(topic.name) is None:
             return
-        if start < topic.partition(sent.partition).first:
-            with suppress(KmqError):  # staged, and collected meanwhile
-                letters = self._as_sent(topic, sent, commit)
-                yield from (each for each in letters if start <= each.offset < end)
-                return
+        with suppress(KmqError):  # staged, and collected meanwhile
+            letters = self._as_sent(topic, sent, commit)
+            yield from (each for each in letters if start <= each.offset < end)
+            return
         yield from self._scan(sent.topic_id, sent.partition, start, end)
 
     def _as_sent(self, topic: Topic, sent: RecordsEntry, commit: Commit) -> list[_Letter]:
-        """The letters of a commit that were trimmed, and are still in the log."""
+        """The letters of a commit that is in the log: looking up where they are now costs more."""
         place = row_of_records(sent, 0, *commit.place).place((topic.id, sent.partition))
         assert isinstance(place, Chunk), "no commit has segments for records that are sent"
         batch = self._reader.stored(place, topic.layout(_COLUMNS))
         offsets = range(sent.base_offset, sent.base_offset + sent.rows)
         return list(_letters_in((topic.name, sent.partition), batch, offsets))
 
-    def _scan(self, topic_id: bytes, partition: int, start: int, end: int) -> Iterator[_Letter]:
+    def _scan(
+        self, topic_id: bytes, partition: int, start: int, end: int, wanted: WantedRecords = _ANY
+    ) -> Iterator[_Letter]:
         """The letters of a range of a topic that keeps them."""
         topic = self._log.state.topic_by_id(topic_id)
         if topic is None or _reader_of(topic.name) is None:
             return
-        start = max(start, topic.partition(partition).first)
+        for part in self._slices(topic_id, partition, start, end):
+            found = part.taken(wanted.rows(part.batch))
+            yield from _letters_in((topic.name, partition), found.batch, found.offsets().tolist())
+
+    def _slices(self, topic_id: bytes, partition: int, start: int, end: int) -> Iterator[Slice]:
+        """What of a range can still be read."""
+        topic = self._log.state.topic_by_id(topic_id)
+        if topic is None:
+            return
+        span = (max(start, topic.partition(partition).first), end)
+        layout = topic.layout(_COLUMNS)
         with suppress(KmqError):  # damaged, or collected meanwhile: the rest of the path holds
-            for part in scan(
-                self._log,
-                self._reader,
-                topic,
-                partition,
-                (start, end),
-                batch_rows=_ROWS,
-                layout=topic.layout(_COLUMNS),
-            ):
-                place = (topic.name, partition)
-                yield from _letters_in(place, part.batch, part.offsets().tolist())
+            yield from scan(
+                self._log, self._reader, topic, partition, span, batch_rows=_ROWS, layout=layout
+            )
 
 
 def _reader_of(topic: str) -> str | None:
@@ -218,10 +260,10 @@ def _letters_in(
 ) -> Iterator[_Letter]:
     column, names = column_of(batch, "properties"), _LETTER | {_reader_of(place[0])}
     rows = [] if column is None else column.to_pylist()
-    for offset, pairs in zip(offsets, rows, strict=False):
+    for offset, pairs, time in zip(offsets, rows, timestamps_of(batch).to_pylist(), strict=False):
         facts = _facts(pairs or ())
         if facts.keys() >= names:
-            yield _Letter(*place, offset, facts)
+            yield _Letter(*place, offset, time, facts)
 
 
 def _facts(pairs: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, Any]:

@@ -90,7 +90,11 @@ def test_a_letter_is_stored_with_the_position_behind_it(
 
 @pytest.mark.parametrize(("topics", "source"), [(["t"], "t"), ([], "queue:q")])
 def test_a_letter_can_be_traced_from_its_message_and_back(
-    settings: oms.KeyValue, store: kmq.Store, topics: list[str], source: str
+    settings: oms.KeyValue,
+    store: kmq.Store,
+    topics: list[str],
+    source: str,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     store.create_topic("t")
     store.create_queue("q", topics=topics)
@@ -100,12 +104,14 @@ def test_a_letter_can_be_traced_from_its_message_and_back(
         consumer.attach_queue("q", topics, _takes_good_ones_only)
         _letter(store, "q.dlq")
     why = "ValueError: b'x'"
-    (gone,) = (s.facts for s in store.trace(source, 0, 0) if s.event == "dead-lettered")
-    assert gone == {"queue": "q", "to_queue": "q.dlq", "to_offset": 0, "reason": why}
-    sent = dict(store.trace("queue:q.dlq", 0, 0)[0].facts)
-    assert sent.pop("from_topic", "queue:q") == source
     origin = {"from_queue": "q", "from_partition": 0, "from_offset": 0}
-    assert sent == {**origin, "from_count": 16, "from_reason": why}
+    for _ in range(2):
+        (gone,) = (s.facts for s in store.trace(source, 0, 0) if s.event == "dead-lettered")
+        assert gone == {"queue": "q", "to_queue": "q.dlq", "to_offset": 0, "reason": why}
+        sent = dict(store.trace("queue:q.dlq", 0, 0)[0].facts)
+        assert sent.pop("from_topic", "queue:q") == source
+        assert sent == {**origin, "from_count": 16, "from_reason": why}
+        monkeypatch.setattr(store.log, "commits", lambda _start: ())  # all collected
 
 
 def test_later_messages_wait_for_a_letter_that_is_not_stored_yet(

@@ -214,10 +214,45 @@ def test_what_a_queue_finished_is_told_when_it_is_no_longer_known_how(store: kmq
     rejected.reject("broken")
     retried.nack(delay=0)
     _collect_commits(store)
+    store.delete_queue("q.dlq")
     held.ack()
     told = [[(s.event, s.facts.get("queue")) for s in store.trace("t", 0, n)[1:]] for n in range(7)]
     finished = ("finished", "q")
     assert told == [[finished], [finished], [], [("acked", "q")], [], [], []]
+
+
+def test_a_dead_letter_and_its_record_tell_of_each_other_when_their_commits_are_gone(
+    store: kmq.Store,
+):
+    store.create_queue("q", topics=["t"])
+    acked, *rejected = store.queue("q").receive(3)
+    acked.ack()
+    for number, each in enumerate(rejected):
+        each.reject(f"broken {number}")
+    _collect_commits(store)
+    assert [_events(store, n)[1:] for n in range(4)] == [["finished"], *[["dead-lettered"]] * 2, []]
+    why = {"to_offset": 1, "reason": "broken 1"}
+    assert _facts(store, 2, "dead-lettered") == [{"queue": "q", "to_queue": "q.dlq", **why}]
+    origin = {"from_topic": "t", "from_partition": 0, "from_offset": 2}
+    (letter,) = store.trace("queue:q.dlq", 0, 1)
+    assert letter.facts == {"from_queue": "q", **origin, "from_count": 1, "from_reason": "broken 1"}
+    store.queue("q").redrive(1)
+    _collect_commits(store)
+    assert store.trace("queue:q", 0, 0)[0].facts == {"moved_back_from": "q.dlq"}
+
+
+def test_a_dead_letter_of_an_earlier_topic_of_the_name_is_not_taken_for_a_records_own(
+    store: kmq.Store,
+):
+    store.create_queue("q", topics=["t"])
+    store.queue("q").receive(1)[0].reject("broken")
+    store.delete_topic("t")
+    store.create_topic("t", partitions=2)
+    send_rows(store.log, "t", [Sent(b"k", b"new", time=1)])
+    store.bind_queue("q", "t")
+    store.queue("q").receive(1)[0].ack()
+    _collect_commits(store)
+    assert _events(store, 0) == ["sent", "finished"]
 
 
 def test_that_a_record_was_trimmed_is_told_also_in_a_clone_which_has_no_commit_of_it(
