@@ -369,6 +369,8 @@ AWAITED = Group(
             ("send_arrow() of 10,000", "arrow_rate"),
             ("send_arrow() of 10,000, two in flight", "arrow_rate_by_two"),
             ("consume_arrow()", "read_rate"),
+            ("receive() of 1,000 and ack", "receive_rate"),
+            ("receive_arrow() and ack", "receive_arrow_rate"),
         )
     ),
 )

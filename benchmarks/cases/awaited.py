@@ -15,13 +15,14 @@ from benchmarks.job import Job, Measure, Sample
 from kmq_spark import aio
 
 _BATCH, _ARROW_BATCH = 1_000, 10_000
+_QUEUE = "work"
 _IN_FLIGHT = 2
 #: How often the records are sent.
 _TIMES = 3
 
 
 def plain(job: Job) -> Measure:
-    """Lists of a thousand, Arrow of ten thousand rows, and tables as a consumer gets them."""
+    """Lists of a thousand, Arrow of ten thousand rows, and tables as consumers and queues give."""
     rows, arrow, lists = _data(job)
 
     def measure() -> Sample:
@@ -44,7 +45,15 @@ def plain(job: Job) -> Measure:
                 left = _TIMES * rows
                 while left:
                     left -= _rows_of(consumer.consume_arrow())
-        return _sample(rows, listed, sent, sent_by_two, read)
+            store.create_queue(_QUEUE, topics=[stores.TOPIC], lock_timeout=600)
+            with store.queue(_QUEUE) as queue:
+                with stopwatch() as received:
+                    for _ in lists:
+                        queue.ack(queue.receive(_BATCH))
+                with stopwatch() as received_arrow:
+                    while table := queue.receive_arrow():
+                        queue.ack(table)
+        return _sample(rows, listed, sent, sent_by_two, read, received, received_arrow)
 
     return measure
 
@@ -72,7 +81,15 @@ def awaited(job: Job) -> Measure:
                     left = _TIMES * rows
                     while left:
                         left -= _rows_of(await consumer.consume_arrow())
-        return _sample(rows, listed, sent, sent_by_two, read)
+            await store.create_queue(_QUEUE, topics=[stores.TOPIC], lock_timeout=600)
+            async with store.queue(_QUEUE) as queue:
+                with stopwatch() as received:
+                    for _ in lists:
+                        await queue.ack(await queue.receive(_BATCH))
+                with stopwatch() as received_arrow:
+                    while table := await queue.receive_arrow():
+                        await queue.ack(table)
+        return _sample(rows, listed, sent, sent_by_two, read, received, received_arrow)
 
     def measure() -> Sample:
         with stores.fresh(job, "os") as (_, path):
@@ -93,10 +110,13 @@ def _rows_of(table: pa.Table | None) -> int:
     return 0 if table is None else int(table.num_rows)
 
 
-def _sample(rows: int, listed: Any, sent: Any, sent_by_two: Any, read: Any) -> Sample:
+def _sample(rows: int, *took: Any) -> Sample:
+    listed, sent, sent_by_two, read, received, received_arrow = (each.seconds for each in took)
     return {
-        "batch_rate": rows / listed.seconds,
-        "arrow_rate": rows / sent.seconds,
-        "arrow_rate_by_two": rows / sent_by_two.seconds,
-        "read_rate": _TIMES * rows / read.seconds,
+        "batch_rate": rows / listed,
+        "arrow_rate": rows / sent,
+        "arrow_rate_by_two": rows / sent_by_two,
+        "read_rate": _TIMES * rows / read,
+        "receive_rate": rows / received,
+        "receive_arrow_rate": (_TIMES - 1) * rows / received_arrow,
     }
