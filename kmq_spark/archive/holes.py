@@ -35,12 +35,21 @@ class _Found(Losses):
         self.ranges += [(topic_id, each) for each in lost]
 
 
-def lost_records(place: ArchivePlace) -> int:
-    """Return how many records were lost, as an archive's record says."""
-    record = ArchiveRecords(place).newest()
-    by_topic = record.holes.values() if record is not None else ()
-    spans = [span for lost in by_topic for several in lost.values() for span in several]
-    return sum(high - low for low, high in spans)
+def lost_records(place: ArchivePlace) -> tuple[int, int]:
+    """Return how many records were lost so far by an archive's record, and by its checkpoint.
+
+    Only the checkpoint counts those of deleted topics. Only the record has what is lost between
+    the plan of a batch and its writing.
+    """
+    records = ArchiveRecords(place)
+    record = records.newest()
+    if record is None:
+        return 0, 0
+    by_partition = [spans for lost in record.holes.values() for spans in lost.values()]
+    noted = sum(high - low for spans in by_partition for low, high in spans)
+    names = records.files.list(f"{record.checkpoint}/commits")
+    finished = [int(name) for name in names if name.isdigit()]
+    return noted, _offset(records, record, max(finished)).lost if finished else 0
 
 
 def note_holes(log: CommitLog, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:

@@ -20,7 +20,6 @@ from kmq_spark.archive.trimming import trim_archived
 from kmq_spark.archive.wider import allow_wider, warn_of_wider
 from kmq_spark.client.handles.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
-from kmq_spark.datasource.groups.lag import sources_of
 from kmq_spark.datasource.groups.listener import follow
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.spark_versions import check_streaming_read
@@ -36,7 +35,6 @@ from kmq_storage.log.state.store_state import StoreState
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
 _DAY_US = 86_400_000_000
@@ -109,8 +107,7 @@ def run(
         raise
     place.sync()
     follow(query, storage_options)  # after the last batch, Spark tells the source nothing
-    # A replayed batch finds its losses after Spark asked for its progress.
-    lost = max(lost_records(place) - known, 0, *map(_lost, query.recentProgress))
+    lost = max(0, *(now - was for now, was in zip(lost_records(place), known, strict=True)))
     with open_store(url, create=False, storage_options=storage_options) as store:
         group = query.name
         if keep is not None:
@@ -125,10 +122,6 @@ def _check_trimmable(spark: SparkSession, place: ArchivePlace, file_format: str 
     found = record.format if record is not None else file_format or _format_of(spark)
     if found == DELTA:
         check_readable(place)
-
-
-def _lost(progress: StreamingQueryProgress) -> int:
-    return sum(source.lost for source in sources_of(progress))
 
 
 def start(

@@ -17,9 +17,10 @@ under a key that no topic can have:
   out now. The query goes on there when the options cover them again.
 - `deleted` is the id of the topic that had been deleted last. A topic that was deleted after it and
   is not in `ids` came and went unseen. Older versions wrote none.
-- `losses` has, by topic id and partition, the ranges that the run which planned the batch had found
-  to be lost. A run that replays the batch counts them, as the first one can't any more.
-- `again` alternates between batches that have nothing but such a count: their texts must differ.
+- `lost` is how many records the query has lost so far, over all its runs. In the offset it is
+  counted once, whatever dies: the batch and its count are planned and finished together.
+- `losses` has, by topic id and partition, the ranges that the last batch added to it. A run that
+  replays the batch finds them again, and must not add them again.
 """
 
 from __future__ import annotations
@@ -61,10 +62,10 @@ class StreamOffset:
     left: Mapping[uuid.UUID, Mapping[int, int]] = field(default_factory=dict)
     #: The topic that had been deleted last; None where it wasn't noted.
     deleted: uuid.UUID | None = None
-    #: What was lost before this offset and is counted with the batch that it ends.
+    #: How many records were lost before this offset.
+    lost: int = 0
+    #: The part of it that the batch which it ends has added.
     losses: Lost = field(default_factory=dict)
-    #: Tells an offset from the one before it where both have the same positions and losses.
-    again: bool = False
     #: The query's id, if it has a group: the same in all runs of one checkpoint.
     query: uuid.UUID | None = None
 
@@ -86,8 +87,8 @@ class StreamOffset:
             own["deleted"] = str(self.deleted)
         if self.losses:
             own["losses"] = _losses_to_json(self.losses)
-        if self.again:
-            own["again"] = True
+        if self.lost:
+            own["lost"] = self.lost
         if self.query is not None:
             own["query"] = str(self.query)
         return {OWN_KEY: dict(sorted(own.items())), **_to_json(self.positions)}
@@ -109,14 +110,15 @@ def parse_stream_offset(data: Any) -> StreamOffset:
             f"offset was written by a newer kmq: its version is {version}, known up to {_VERSION}",
             version=version,
         )
+    losses = _losses_from_json(own.get("losses", {}))
     return StreamOffset(
         positions=_from_json({name: data[name] for name in data if name != OWN_KEY}),
         ids={name: uuid.UUID(text) for name, text in own["ids"].items()} if "ids" in own else None,
         first=_from_json(own["first"]) if "first" in own else None,
         left={uuid.UUID(key): at for key, at in _from_json(own.get("left", {})).items()},
         deleted=uuid.UUID(own["deleted"]) if "deleted" in own else None,
-        losses=_losses_from_json(own.get("losses", {})),
-        again=own.get("again", False),
+        lost=own.get("lost", records_of(losses)),  # older versions wrote no sum
+        losses=losses,
         query=uuid.UUID(own["query"]) if "query" in own else None,
     )
 
@@ -133,6 +135,11 @@ def _by_text(offsets: Mapping[int, int]) -> dict[str, int]:
 
 def _from_json(data: Mapping[str, Mapping[str, int]]) -> dict[str, dict[int, int]]:
     return {topic: {int(p): offset for p, offset in data[topic].items()} for topic in data}
+
+
+def records_of(losses: Lost) -> int:
+    """Return how many records these ranges have."""
+    return sum(end - start for ranges in losses.values() for start, end in ranges)
 
 
 def _losses_to_json(losses: Lost) -> dict[str, dict[str, list[list[int]]]]:

@@ -30,7 +30,7 @@ from kmq_spark.datasource.executor.announcement import announced, announcing
 from kmq_spark.datasource.executor.reading import read_partition
 from kmq_spark.datasource.groups.committed import QueryMember
 from kmq_spark.datasource.groups.progress import latest_of_progress
-from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
+from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset, records_of
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_spark.datasource.planning.data_loss import Losses
@@ -81,6 +81,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: The LSN and start of a look that found nothing new: the same look needs no work.
         self._idle: tuple[int, Offset | None] | None = None
         self._end = StreamOffset()
+        #: How many records were lost before the present batch.
+        self._lost = 0
         #: The log that the last `latestOffset` opened, for the other calls of its trigger.
         self._opened: CommitLog | None = None
         #: The facts of the last `reportLatestOffset`, and what it returned.
@@ -120,8 +122,8 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start is not None and self._idle == (state.lsn, start):
             return start
         finished = StreamOffset() if start is None else self._parsed(start)
-        if finished.losses and finished == self._end:  # no replay: this run has counted them
-            self._losses.tell(finished.losses)
+        self._lost = finished.lost
+        self._losses.tell(finished.losses)
         member = self._join(log, finished)
         if member is not None:
             member.advance(finished)
@@ -168,12 +170,15 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, finished: StreamOffset, end: StreamOffset, limits: Limits
     ) -> StreamOffset:
         """Return an end with the losses that it counts; without a new record only for them."""
-        lost = dict(self._losses.untold)
+        losses = dict(self._losses.untold)
         if end is not finished:
-            return replace(end, losses=lost)
-        if not lost or limits.least:  # what waits is counted with the records that it waits for
+            return replace(end, losses=losses, lost=self._lost_so_far())
+        if not losses or limits.least:  # what waits is counted with the records that it waits for
             return end
-        return replace(finished, first=None, losses=lost, again=not finished.again)
+        return replace(finished, first=None, losses=losses, lost=self._lost_so_far())
+
+    def _lost_so_far(self) -> int:
+        return self._lost + records_of(self._losses.untold)
 
     def _parsed(self, offset: Offset) -> StreamOffset:
         """Parse an offset from Spark; mostly it is a recent one of this run, already parsed."""
@@ -220,7 +225,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> Offset:
         """Return the end of the log for the query's progress, with what a listener needs."""
-        state, lost = self._log().refresh(), self._losses.records
+        state, lost = self._log().refresh(), self._lost_so_far()
         place = self._member.place if self._member is not None else None
         seen = state.lsn, self._end, place, lost
         if self._reported[0] != seen:
@@ -247,6 +252,7 @@ class KmqStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return plan(ranges, self._losses, self._options.tasks, history, log.files)
 
         tasks = looking_again(log, planned)
+        self._lost = begins.lost
         self._losses.report_again(ends.losses)
         self._examined = -1, {}  # these ranges would keep a replaced state in memory
         if member is None or self._announced:

@@ -36,7 +36,7 @@ class QueryReport:
     records_per_second: float
     #: Records, bytes and seconds to the end of the log; None where its store can't be opened.
     behind: Behind | None
-    #: Records that failOnDataLoss=false passed over since the query was started.
+    #: Records that failOnDataLoss=false passed over, over all runs of the query.
     lost: int
     group: str | None
 
@@ -59,7 +59,7 @@ class KmqListener(StreamingQueryListener):
 
         spark.streams.addListener(KmqListener())
 
-    The logger `kmq_spark.listener` gets a line per batch (INFO; WARNING once records were lost).
+    The logger `kmq_spark.listener` gets a line per batch (INFO; WARNING when more was lost).
     `report` is called with the same as a `QueryReport`, for metrics, and `latest` has the newest
     one of each query. Other queries are ignored.
 
@@ -92,8 +92,10 @@ class KmqListener(StreamingQueryListener):
         for source in sources:
             _follow(source)
         report = self._made(progress, sources)
+        before = self.latest.get(report.query)
         self.latest[report.query] = report
-        _log.log(logging.WARNING if report.lost else logging.INFO, "%s", report)
+        lost_more = report.lost > (before.lost if before is not None else 0)
+        _log.log(logging.WARNING if lost_more else logging.INFO, "%s", report)
         if self._report is not None:
             self._report(report)
 

@@ -74,7 +74,7 @@ class SourceProgress:
     latest: StreamOffset | None
     url: str | None = None
     place: Place | None = None
-    #: Records that are known to be lost in this run.
+    #: Records that the query has lost, over all its runs.
     lost: int = 0
     #: Whether the query also reads what was trimmed, from an archive.
     archived: bool = False
@@ -97,7 +97,7 @@ def source_of_progress(
         return None
     position = parse_stream_offset(finished)
     if ends is None:
-        return SourceProgress(position, None)
+        return SourceProgress(position, None, lost=position.lost)
     facts = ends[OWN_KEY]
     place = None
     if "group" in facts:

@@ -33,9 +33,7 @@ class Losses:
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
-        #: How many records are known to be lost.
-        self.records = 0
-        #: The counted ranges that the progress of no finished batch has.
+        #: The lost ranges that the offset of no finished batch counts.
         self.untold: dict[tuple[uuid.UUID, int], tuple[tuple[int, int], ...]] = {}
         self._noted: set[str] = set()
 
@@ -69,7 +67,7 @@ class Losses:
             )
 
     def tell(self, lost: Lost) -> None:
-        """Note that the progress of a finished batch has these."""
+        """Note that the offset of a finished batch counts these."""
         rest = {
             key: tuple(part for each in ranges for part in _outside(each, lost.get(key, ())))
             for key, ranges in self.untold.items()
@@ -88,9 +86,7 @@ class Losses:
         new = tuple(_outside(lost, known))
         if new:
             self.untold[key] = tuple(sorted(known + new))
-        records = sum(end - start for start, end in new)
-        self.records += records
-        return records
+        return sum(end - start for start, end in new)
 
     def report_deleted(
         self,

@@ -95,8 +95,6 @@ class Query:
             self.reader.prepareForTriggerAvailableNow()
         self._limit = self.reader.getDefaultReadLimit()
         self._replayed = len(checkpoint.ends) == checkpoint.finished
-        #: The lost records that the progress of the last finished batch has: a replay has none.
-        self.told = 0
 
     def trigger(self, crash: Crash | None = None) -> bool:
         """Run the next batch, first an unfinished one of an earlier run; False: nothing to do."""
@@ -106,15 +104,13 @@ class Query:
             return True
         start = self._start()
         end = _through_json(self.reader.latestOffset(_loaded(start), self._limit))
-        lost: int = self.reader.reportLatestOffset()["#kmq"]["lost"]
+        self.reader.reportLatestOffset()
         if end == start and self._checkpoint.ends:  # the first batch is run in any case
             return False
         if crash is Crash.BEFORE_WAL:
             return True
         self._checkpoint.ends.append(end)
         self._run(crash)
-        if len(self._checkpoint.ends) == self._checkpoint.finished:
-            self.told = lost
         return True
 
     def die(self) -> None:
@@ -198,6 +194,12 @@ class Stream:
         """End the run that was started last."""
         if self._running is not None:
             self._running.die()
+
+    @property
+    def lost(self) -> int:
+        """The lost records that the checkpoint counts."""
+        number: int = _loaded(self.checkpoint.ends[-1])["#kmq"].get("lost", 0)
+        return number
 
     @property
     def sizes(self) -> list[int]:

@@ -291,7 +291,7 @@ def test_a_stream_before_the_beginning_of_the_archive_loses_only_what_is_below_i
     query.all_available()
     assert sorted(sink.places) == [("orders", p, n) for p in (0, 1) for n in range(5, 12)]
     assert all(len(rows) <= 2 for rows in sink.batches.values())
-    assert query.reader._losses.records == 6
+    assert query.reader.reportLatestOffset()["#kmq"]["lost"] == 6
 
 
 def test_what_is_lost_below_an_archive_is_told_with_what_it_has(

@@ -103,12 +103,12 @@ def test_the_topic_that_was_deleted_last_is_kept() -> None:
     assert parse_stream_offset(json.loads(text)) == offset
 
 
-def test_losses_are_kept_by_topic_and_partition_and_batches_of_them_alone_differ() -> None:
+def test_losses_are_kept_by_topic_and_partition_and_the_sum_beside_them() -> None:
     losses = {(ORDERS, 11): ((5, 7),), (ORDERS, 2): ((0, 3), (4, 9))}
-    offset = StreamOffset(ids={}, losses=losses, again=True)
+    offset = StreamOffset(ids={}, losses=losses, lost=17)
     text = json.dumps(offset.to_json())
     assert text == (
-        '{"#kmq": {"again": true, "ids": {}, "losses": {"3f0e6d1c-0000-4000-8000-000000000001": '
-        '{"2": [[0, 3], [4, 9]], "11": [[5, 7]]}}, "version": 1}}'
+        '{"#kmq": {"ids": {}, "losses": {"3f0e6d1c-0000-4000-8000-000000000001": '
+        '{"2": [[0, 3], [4, 9]], "11": [[5, 7]]}}, "lost": 17, "version": 1}}'
     )
     assert parse_stream_offset(json.loads(text)) == offset

@@ -133,7 +133,7 @@ def test_what_was_lost_is_not_lost_again_for_the_next_run(shop: Shop) -> None:
         query = stream.start()
         query.all_available()
         losses.append(_lost(query))
-    assert losses == [8, 0, 0]
+    assert losses == [8, 8, 8]
 
 
 def test_a_topic_deleted_before_its_first_record_was_read_counts_what_it_held(shop: Shop) -> None:
@@ -253,7 +253,7 @@ def test_an_available_now_run_loses_up_to_its_end_and_the_next_one_goes_on_from_
     losses = [_lost(query)]
     query = stream.start(available_now=True)
     query.all_available()
-    assert [*losses, _lost(query)] == [6, 10]
+    assert [*losses, _lost(query)] == [6, 16]
     assert stream.sizes == [4, 0, 4, 4, 2]
 
 
@@ -336,7 +336,7 @@ def test_whatever_happens_to_topics_every_record_is_read_once_or_lost_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int, int]]
 ) -> None:
     shop = Shop(tmp_path_factory.mktemp("any") / "shop")
-    (stream, query), sent, lost = careless_of_any(shop), 0, 0
+    (stream, query), sent = careless_of_any(shop), 0
     for action, topic, number, count in steps:
         if topic not in {each.name for each in shop.store.topics()}:
             shop.create(topic, 2)
@@ -355,9 +355,8 @@ def test_whatever_happens_to_topics_every_record_is_read_once_or_lost_once(
         elif action == "trigger":
             query.trigger()
         else:
-            lost += _lost(query)
             query = stream.start(maxOffsetsPerTrigger=str(count))
     query.all_available()
-    assert sum(stream.sizes) + lost + _lost(query) == sent
+    assert sum(stream.sizes) + stream.lost == sent
     stream.stop()
     shop.close()
