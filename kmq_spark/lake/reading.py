@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,15 @@ class ArchivedRange:
     def lost(self) -> list[Span]:
         """The ranges of its offsets that were lost before they were archived."""
         return self.record.lost(self.topic_id, self.partition, self.start, self.end)
+
+    @property
+    def absent(self) -> list[Span]:
+        """The ranges of its other offsets that no file can have."""
+        known = [each.offsets or (self.start, self.end - 1) for each in self.files]
+        held = sorted([*((low, high + 1) for low, high in known), *self.lost])
+        starts = accumulate((end for _, end in held), max, initial=self.start)
+        ends = [*(start for start, _ in held), self.end]
+        return [(low, high) for low, high in zip(starts, ends, strict=True) if low < high]
 
     def between(self, start: int, end: int) -> ArchivedRange:
         """Some of these records."""
@@ -123,6 +133,15 @@ class Archive:
         """A range of offsets with the files that can hold them."""
         within = (self.files_of(topic), self.place, self.record)
         return ArchivedRange(topic, topic_id, partition, start, end, *within).between(start, end)
+
+    def first_held(
+        self, topic: str, topic_id: uuid.UUID, partition: int, start: int, end: int
+    ) -> int:
+        """The first of these offsets that a file may have, or that was never archived; else end."""
+        held = (each for each in self.files_of(topic) if each.may_hold(partition, start, end))
+        low, _ = next(((each.offsets or (start, 0)) for each in held), (end, 0))
+        firsts = (start for start, _ in self.record.lost(topic_id, partition, start, end))
+        return min(max(low, start), *firsts, end)
 
     def first_since(
         self, topic: str, topic_id: uuid.UUID, partitions: Sequence[int], when: datetime

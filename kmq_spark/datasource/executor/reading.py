@@ -19,11 +19,12 @@ from kmq_spark.datasource.executor.record_batches import (
 )
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.options.source_options import SourceOptions
-from kmq_spark.datasource.planning.data_loss import Losses, readable
+from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.history import ArchivedTask, history_of, small_parts
+from kmq_spark.datasource.planning.plan import held
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import PlacedRanges, Task
-from kmq_spark.datasource.planning.topic_ranges import TopicRange
+from kmq_spark.datasource.planning.topic_ranges import TopicRanges
 from kmq_spark.datasource.planning.view import View
 from kmq_spark.datasource.store_url import storage_options
 from kmq_storage.errors import CorruptionError, NotFoundError
@@ -114,11 +115,11 @@ class _RangeReader:
             span = {wanted.partition: position}, {wanted.partition: wanted.end}
             losses.report_deleted(log.state, wanted.topic, self._origin.topic_id, *span)
             return
-        left = [TopicRange(topic, wanted.between(position, wanted.end))]
+        left = TopicRanges.of(topic, [wanted.between(position, wanted.end)])
         history = history_of(log, log.state, self._options.archive)
-        archived, rest = ([], left) if history is None else history.split(left)
+        archived, rest = held([left], losses, history)
         yield from _of_archive(archived, self._view)
-        for each in chain.from_iterable(readable(r, losses, history) for r in rest):
+        for each in chain.from_iterable(rest):
             where = (topic, wanted.partition, (each.offsets.start, each.offsets.end))
             for piece in scan(log, reader, *where, batch_rows=BATCH_ROWS, layout=self._layout):
                 yield of_log(piece, self._origin, self._view)

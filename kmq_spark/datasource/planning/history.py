@@ -50,21 +50,33 @@ class History:
     archive: Archive
     state: StoreState
     _times: dict[tuple[bytes, int], Mapping[int, int]] = field(default_factory=dict, repr=False)
+    _lows: dict[tuple[bytes, int], int] = field(default_factory=dict, repr=False)
 
     def low(self, topic: Topic, number: int) -> int:
         """Return the first offset of a partition that the archive or the log holds.
 
         Without its group, an archive doesn't tell what it holds: then it is where the archive
-        began.
+        began. What was deleted from its beginning is given up as what is trimmed from a log.
         """
-        first, end = self._archived(topic, number)
-        start = topic.partition(number).first
-        return min(first, start) if first < end or self._has(topic) else start
+        begin, border = self._begin(topic, number), self.border(topic, number)
+        if begin >= border or not _is_dense(topic):
+            return begin
+        key = topic.id, number
+        if key not in self._lows:
+            within = (topic.topic_id, number, begin, border)
+            self._lows[key] = self.archive.first_held(topic.name, *within)
+        return self._lows[key]
 
     def border(self, topic: Topic, number: int) -> int:
         """Return the offset up to which, exclusively, a partition is read from the archive."""
         _, end = self._archived(topic, number)
-        return max(min(end, topic.partition(number).first), self.low(topic, number))
+        return max(min(end, topic.partition(number).first), self._begin(topic, number))
+
+    def _begin(self, topic: Topic, number: int) -> int:
+        """Return the first offset of a partition that the archive or the log ever held."""
+        first, end = self._archived(topic, number)
+        start = topic.partition(number).first
+        return min(first, start) if first < end or self._has(topic) else start
 
     def cut(self, wanted: TopicRange) -> tuple[OffsetRange, OffsetRange, OffsetRange] | None:
         """Split a range into what is lost, what the archive has, and the rest, in this order.
@@ -72,8 +84,11 @@ class History:
         None for a range that begins after the archive: it is read from the log alone.
         """
         topic, place = wanted.topic, wanted.offsets
-        low, border = self.low(topic, place.partition), self.border(topic, place.partition)
-        if low >= border or place.start >= border or place.start > place.end:
+        border = self.border(topic, place.partition)
+        if place.start >= border or place.start > place.end:
+            return None  # without a look at the files
+        low = self.low(topic, place.partition)
+        if low >= border:
             return None
         first, last = (min(max(each, place.start), place.end) for each in (low, border))
         return (
@@ -81,6 +96,11 @@ class History:
             place.between(first, last),
             place.between(last, place.end),
         )
+
+    def absent(self, archived: ArchivedRange) -> Sequence[tuple[int, int]]:
+        """Return the offsets that were archived, and that no file can have any more."""
+        topic = self.state.topic_by_id(archived.topic_id.bytes)
+        return archived.absent if topic is not None and _is_dense(topic) else ()
 
     def split(self, wanted: Iterable[TopicRange]) -> tuple[list[ArchivedRange], list[TopicRange]]:
         """Divide into what the archive holds and the rest, of which the log may have lost some."""
@@ -108,6 +128,8 @@ class History:
         low, border = self.low(topic, number), self.border(topic, number)
         if low < border:
             return f", the archive {low} to {border}"
+        if self._begin(topic, number) < border:
+            return ", the archive nothing any more"
         if low == topic.partition(number).first:
             return ""
         group = self.archive.record.group
@@ -152,6 +174,11 @@ def history_of(log: CommitLog, state: StoreState, path: str | None) -> History |
     from kmq_spark.lake.reading import open_archive  # slow to import, and few need it
 
     return History(open_archive(path, log.identity.store_id, storage_options(path)), state)
+
+
+def _is_dense(topic: Topic) -> bool:
+    """Whether a topic has a record at each offset: compaction leaves offsets without one."""
+    return topic.settings.cleanup == "delete" and not topic.settings.keyed
 
 
 def _in_calendar(microseconds: int) -> datetime | None:

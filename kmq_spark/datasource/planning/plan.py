@@ -19,6 +19,10 @@ from kmq_storage.objects.files import Files
 
 if TYPE_CHECKING:
     from kmq_spark.lake.reading import ArchivedRange
+    from kmq_spark.lake.record import Span
+
+#: What to do about an archive that lacks files.
+_BACK = "bring its files back (in Delta, RESTORE a version of the table that has them)"
 
 
 def plan(
@@ -47,17 +51,19 @@ def held(
         return [], [_readable(each, losses, None) for each in wanted]
     archived, rest = history.split(each for several in wanted for each in several)
     for each in archived:
-        _report_holes(each, losses)
+        _report_holes(each, history.absent(each), losses)
     return archived, [_readable(each, losses, history) for each in _by_topic(rest)]
 
 
-def _report_holes(archived: ArchivedRange, losses: Losses) -> None:
-    """Report what the archiver passed over with `fail_on_data_loss=False`."""
+def _report_holes(archived: ArchivedRange, absent: Sequence[Span], losses: Losses) -> None:
+    """Report what the archiver passed over with `fail_on_data_loss=False`, and what is gone."""
+    url = archived.place.url
+    holes = [(span, "were lost before they were archived") for span in archived.lost]
+    holes += [(span, f"are in no file of archive {url} any more; {_BACK}") for span in absent]
     place = OffsetRange(archived.topic, archived.partition, archived.start, archived.end)
-    for start, end in archived.lost:
+    for (start, end), what in holes:
         losses.report(
-            f"{place.topic}-{place.partition}: offsets {start} to {end - 1} were lost before they "
-            "were archived",
+            f"{place.topic}-{place.partition}: offsets {start} to {end - 1} {what}",
             archived.topic_id,
             [place.between(start, end)],
             topic=place.topic,

@@ -7,10 +7,12 @@ from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet
 from deltalake import write_deltalake
 
+from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.places import ArchivePlace
-from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords
+from kmq_spark.lake.record import DELTA, ArchiveRecord, ArchiveRecords
 from tests.spark.shop import Shop
 
 GROUP = "archive-1"
@@ -19,15 +21,18 @@ GROUP = "archive-1"
 class Archiver:
     """Does what the job does, in steps that a test can stop between."""
 
-    def __init__(self, shop: Shop, path: Path, name: str = "orders") -> None:
+    def __init__(
+        self, shop: Shop, path: Path, name: str = "orders", file_format: str = DELTA
+    ) -> None:
         self.shop, self.path, self._name = shop, path, name
         topic = shop.store.describe_topic(name)
         self._written = dict.fromkeys(range(topic.partitions), 0)
         self._topic = topic.topic_id
         identity = shop.store.log.identity
-        record = ArchiveRecord(
+        self._batches = 0
+        self._record = record = ArchiveRecord(
             store_id=str(identity.store_id),
-            format="delta",
+            format=file_format,
             group=GROUP,
             checkpoint="c" * 32,
             topics=(name,),
@@ -53,13 +58,20 @@ class Archiver:
         records.add(record.with_hole(self._topic, partition, (start, end)))
 
     def write(self) -> None:
-        """A batch of all that is new becomes part of the Delta table."""
+        """A batch of all that is new becomes part of the table."""
         rows = self.shop.store.read(self._name, start=self._written).read_all()
         columns = {name: rows[name] for name in ("topic", "partition", "offset", "timestamp")}
         columns |= {name: rows[name] for name in ("key", "value")}
         columns["topicId"] = pa.array([self._topic.hex] * rows.num_rows)
         columns["day"] = pa.array([date(2026, 1, 1)] * rows.num_rows)
-        write_deltalake(self.path, pa.table(columns), mode="append", partition_by=["topic", "day"])
+        by, table = ["topic", "day"], pa.table(columns)
+        if self._record.format == DELTA:
+            write_deltalake(self.path, table, mode="append", partition_by=by)
+        else:
+            folder = batch_folder(self._record, self._batches)
+            pyarrow.parquet.write_to_dataset(table, self.path / folder, partition_cols=by)
+            finish_batch(ArchivePlace(str(self.path)), folder, lambda: not table.num_rows)
+        self._batches += 1
         self._written = {p: end for p, (_, end) in self.shop.store.offsets(self._name).items()}
 
     def commit(self) -> None:
