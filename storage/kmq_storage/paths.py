@@ -184,6 +184,11 @@ def slip_file(slip_id: bytes) -> str:
     return f"{SLIP_FOLDER}/{slip_id.hex()}"
 
 
+def slip_id(file: str) -> bytes:
+    """The id in the name of a slip."""
+    return bytes.fromhex(file.rpartition("/")[2])
+
+
 def clone_file(store_id: bytes, digest: bytes) -> str:
     """The record of files kept for the clone with this id; its bytes have this digest."""
     return f"{CLONE_FOLDER}/{store_id.hex()}-{digest.hex()}.arrow"

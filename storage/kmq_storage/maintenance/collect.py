@@ -41,6 +41,7 @@ from kmq_storage.maintenance.collect_rule import (
     plan_collect,
     plan_roots,
 )
+from kmq_storage.maintenance.left_slips import left_slips
 from kmq_storage.maintenance.pins import pinned_lsn
 from kmq_storage.maintenance.references import References, references_of
 from kmq_storage.maintenance.reports import CollectReport
@@ -73,7 +74,7 @@ def try_collect(log: CommitLog, *, grace: float) -> CollectReport | None:
         if plan is None:
             return None
         _carry_out(log, plan, deletion)
-        deletion.remove_all(_left_slips(log, now - _us(limits.ORPHAN_AGE)))
+        deletion.remove_all(left_slips(log, now - _us(limits.ORPHAN_AGE)))
     return deletion.report()
 
 
@@ -162,13 +163,6 @@ def _left_on_top(files: Files) -> list[FoundFile]:
     """Leftovers beside `kmq.json`; all files are walked only if there are any."""
     left = set(filter(paths.is_unfinished, files.list("")))
     return [file for file in files.walk("") if file.path in left] if left else []
-
-
-def _left_slips(log: CommitLog, before: int) -> list[FoundFile]:
-    """Old slips that no queue refers to: their receivers died, as a slip is used only briefly."""
-    found = [each for each in log.files.walk(paths.SLIP_FOLDER) if each.modified <= before]
-    used = {paths.slip_file(slip) for queue in log.refresh().queues for slip in queue.slips}
-    return [file for file in found if paths.is_slip(file.path) and file.path not in used]
 
 
 def _carry_out(log: CommitLog, plan: CollectPlan, deletion: _Deletion) -> None:
