@@ -15,6 +15,9 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.errors import CorruptionError
 from kmq_storage import limits
+from kmq_storage.format.layout import Layout
+from kmq_storage.log.reading.reader import ChunkReader
+from kmq_storage.model import Chunk
 
 QUEUES, MESSAGES, BATCH_ROWS = 20, 30, 25
 ALL = QUEUES * MESSAGES
@@ -94,6 +97,25 @@ def test_the_error_names_the_damaged_batch_and_its_queues(folder: Path, read: st
         with pytest.raises(CorruptionError) as raised:
             calls[read](store)
     assert re.findall(told, str(raised.value)) == re.findall(told, str(wanted.value)) != []
+
+
+def test_who_goes_on_behind_each_error_does_not_read_the_run_anew(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _damage(folder, _message(7, 11))
+    decoded = list[object]()
+    decode = ChunkReader._decode_now
+
+    def noted(self: ChunkReader, chunk: Chunk, layout: Layout) -> object:
+        decoded.append(chunk)
+        return decode(self, chunk, layout)
+
+    monkeypatch.setattr(ChunkReader, "_decode_now", noted)
+    with kmq.open(folder, read_only=True) as store:
+        _, errors = _consume(store.consumer(topics=["inbox"]))
+    assert len(errors) == BATCH_ROWS
+    whole = ALL // BATCH_ROWS - 1
+    assert len(decoded) - whole < 9 * len(errors)  # the damaged one, some times for each
 
 
 def test_a_run_without_a_whole_batch_is_told_with_all_its_offsets(folder: Path):

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +27,7 @@ from kmq_storage.format.records import is_run, mismatch, offsets_of, read_batch,
 from kmq_storage.format.segment import SegmentFooter, decode_footer
 from kmq_storage.log.disk_errors import unavailable
 from kmq_storage.log.reading.proving import Prover
-from kmq_storage.log.reading.runs import RunByOffset, pieces_of, run_offsets
+from kmq_storage.log.reading.runs import RunByOffset, decoded, pieces_of, run_offsets
 from kmq_storage.log.reading.wanted_bytes import (
     near,
     ranges_of,
@@ -126,7 +127,8 @@ class ChunkReader:
     def forget_proofs(self) -> None:
         """Nothing of what was begun is read soon."""
         self._prover.forget()
-        self._run = None
+        if self._run is not None and self._run[2].damage is None:
+            self._run = None  # of a damaged one, readers go on behind each error
 
     def unmap_others(self, files: Collection[str]) -> None:
         """Keep only these mapped: what was removed stays on the disk as long as it is mapped."""
@@ -190,9 +192,12 @@ class ChunkReader:
         start, end = max(start, chunk.base_offset), min(end, chunk.end_offset)
         lost = run.lost_between(start, end)
         if lost is not None and run.damage is not None:
-            self._run = None  # the file may be put back
             place = replace(chunk, base_offset=lost[0], end_offset=lost[1])
             raise _damaged(place, topic, partition, run.damage) from run.damage
+        if run.is_read(end):
+            self._run = None
+        if run.damage is not None:
+            return run.inside(chunk, start, end)
         return run.between(start, end, dense=chunk.dense)
 
     def stored(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
@@ -224,33 +229,29 @@ class ChunkReader:
 
     def _of_run(self, piece: RunPiece, layout: Layout) -> RunByOffset:
         file = piece.location.file
-        if self._run is None or self._run[:2] != (file, layout):
+        if self._run is None or self._run[:2] != (file, layout) or self._is_put_back(layout):
             self._run = None  # freed before the next run is read into memory
             self._files.prefetch(((file, piece.location.position, piece.location.length),))
             self._run = file, layout, self._by_offset(piece.batches, layout)
         return self._run[2]
 
+    def _is_put_back(self, layout: Layout) -> bool:
+        """Whether the run's first damaged batch is whole by now."""
+        damaged = None if self._run is None else self._run[2].damaged
+        try:
+            return damaged is not None and bool(self._decode(damaged, layout))
+        except CorruptionError:
+            return False
+
     def _by_offset(self, chunks: Sequence[Chunk], layout: Layout) -> RunByOffset:
         """The records of a run; a damaged batch costs only its own."""
-        batches: list[pa.RecordBatch] = []
-        damaged: list[tuple[Chunk, CorruptionError]] = []
-        for chunk in chunks:
-            try:
-                batches.append(self._decode(chunk, layout))
-            except FormatVersionError:
-                raise
-            except CorruptionError as error:
-                if error.context.get("missing"):
-                    raise
-                damaged.append((chunk, error))
-        if damaged and not batches:
-            raise damaged[0][1]
+        batches, damaged = decoded(chunks, partial(self._decode, layout=layout))
         if not damaged:
             return RunByOffset(batches)
         lost = None
         with suppress(CorruptionError):  # the column of offsets is often whole
             lost = run_offsets([self._decode(chunk, _OFFSETS) for chunk, _ in damaged])
-        return RunByOffset(batches, self._damage_of(damaged), lost)
+        return RunByOffset(batches, damaged[0][0], self._damage_of(damaged), lost)
 
     def _damage_of(self, damaged: Sequence[tuple[Chunk, CorruptionError]]) -> CorruptionError:
         """The error for the first of a run's damaged batches, with its queues."""

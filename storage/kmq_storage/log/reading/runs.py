@@ -6,17 +6,17 @@ reader therefore takes pieces of many offsets at once, from batches that stay ve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from kmq_storage.arrays import Numbers
-from kmq_storage.errors import CorruptionError
+from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.plain_columns import no_rows, number_column, numbers_of
 from kmq_storage.format.records import offsets_of, without_offsets
 from kmq_storage.format.segment import SegmentFooter
-from kmq_storage.model import Location, Place, RunPiece
+from kmq_storage.model import Chunk, Location, Place, RunPiece
 
 #: Offsets and bytes of a piece; larger pieces go through the batches less often.
 _PIECE_ROWS = 1 << 18
@@ -61,13 +61,17 @@ class RunByOffset:
     def __init__(
         self,
         batches: Sequence[pa.RecordBatch],
+        damaged: Chunk | None = None,
         damage: CorruptionError | None = None,
         lost: Numbers | None = None,
     ) -> None:
-        """Take the whole batches; for damaged ones the error and, where known, their offsets."""
+        """Take the whole batches; of damaged ones the first, its error, and all known offsets."""
+        self.damaged = damaged
         self.damage = damage
         self._lost = None if lost is None else np.sort(lost)
         self._table = pa.Table.from_batches(batches)
+        #: The last piece with damage, and its records.
+        self._held: tuple[tuple[int, int], pa.RecordBatch] | None = None
         offsets = run_offsets(batches)
         #: The rows in the order of offsets, and these offsets.
         self._rows = np.argsort(offsets)
@@ -89,6 +93,10 @@ class RunByOffset:
         found = self._offsets[first:behind]
         return start + int((found == np.arange(start, start + len(found))).sum())
 
+    def is_read(self, end: int) -> bool:
+        """Whether no whole record is at or behind an offset."""
+        return not len(self._offsets) or bool(self._offsets[-1] < end)
+
     def between(self, start: int, end: int, *, dense: bool) -> pa.RecordBatch:
         """The records with offsets in [start, end), with an `offset` column unless `dense`."""
         first, behind = self._offsets.searchsorted((start, end)).tolist()
@@ -96,6 +104,35 @@ class RunByOffset:
         batches = table.to_batches() or self._table.slice(0, 0).to_batches()
         batch = batches[0] if batches else no_rows(table.schema)
         return without_offsets(batch) if dense else batch
+
+    def inside(self, piece: RunPiece, start: int, end: int) -> pa.RecordBatch:
+        """As `between`, out of a piece that stays in memory: there may be many errors in it."""
+        span = piece.base_offset, piece.end_offset
+        if self._held is None or self._held[0] != span:
+            self._held = span, self.between(*span, dense=False)
+        low, first, behind = self._offsets.searchsorted((span[0], start, end)).tolist()
+        batch = self._held[1].slice(first - low, behind - first)
+        return without_offsets(batch) if piece.dense else batch
+
+
+def decoded(
+    chunks: Sequence[Chunk], decode: Callable[[Chunk], pa.RecordBatch]
+) -> tuple[list[pa.RecordBatch], list[tuple[Chunk, CorruptionError]]]:
+    """The whole batches of a run, and the damaged ones; an error when none is whole."""
+    batches: list[pa.RecordBatch] = []
+    damaged: list[tuple[Chunk, CorruptionError]] = []
+    for chunk in chunks:
+        try:
+            batches.append(decode(chunk))
+        except FormatVersionError:
+            raise
+        except CorruptionError as error:
+            if error.context.get("missing"):
+                raise
+            damaged.append((chunk, error))
+    if damaged and not batches:
+        raise damaged[0][1]
+    return batches, damaged
 
 
 def run_offsets(batches: Sequence[pa.RecordBatch]) -> Numbers:
