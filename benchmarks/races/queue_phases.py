@@ -29,7 +29,7 @@ _BATCH, _TOGETHER = 1 << 19, 1 << 20
 #: Messages that are made and compared at a time: what the race has of its own takes no memory.
 _COMPARED = 1 << 16
 #: Of one-by-one calls so many are made, by all workers together: measured, not endured.
-_PUTS, _CHECKS, _READS = 500_000, 20_000, 200_000
+PUTS, CHECKS, READS = 500_000, 20_000, 200_000
 #: Few, since what is read ahead for one is there for the next ones.
 COLD = 60
 
@@ -60,7 +60,7 @@ class Race:
     @property
     def one_by_one(self) -> int:
         """The messages that it puts by a call for each."""
-        return min(self._share(_PUTS), len(self.mine))
+        return min(self._share(PUTS), len(self.mine))
 
     @property
     def checked(self) -> int:
@@ -70,7 +70,7 @@ class Race:
     @property
     def checked_one_by_one(self) -> int:
         """Those by a call for each."""
-        return min(self._share(_CHECKS), self.checked)
+        return min(self._share(CHECKS), self.checked)
 
     def _share(self, count: int) -> int:
         """Its share of so many; those that don't come out even are the first workers'."""
@@ -233,7 +233,7 @@ def check_cold(race: Race) -> Took:
 
 def to_read_one_by_one(race: Race) -> _Numbers:
     """The queues that a worker reads one by one."""
-    return to_read(race)[: _READS // race.workers // max(race.rounds, 1) + 1]
+    return to_read(race)[: READS // race.workers // max(race.rounds, 1) + 1]
 
 
 def read_one_by_one(race: Race) -> Took:

@@ -148,7 +148,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.races.queues")
+    few = (
+        f"One by one, there are only {phases.PUTS:,} puts, {phases.CHECKS:,} checks and "
+        f"{phases.READS:,} messages to read, whatever is asked for; at most as many as by batches, "
+        "and a put for each queue."
+    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.races.queues", description=few)
     parser.add_argument("--queues", type=int, default=1_000_000)
     rounds = "in whole rounds of all queues"
     parser.add_argument("--messages", type=int, default=20_000_000, help=rounds)

@@ -179,6 +179,18 @@ def test_the_queue_race_gets_every_message_of_every_queue(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_help_and_the_page_of_the_queue_race_say_how_many_calls_there_are_one_by_one(
+    capsys: pytest.CaptureFixture[str],
+):
+    with pytest.raises(SystemExit, match="0"):
+        queues.main(["--help"])
+    told = capsys.readouterr().out.split()
+    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
+    puts, checks, reads = queue_phases.PUTS, queue_phases.CHECKS, queue_phases.READS
+    assert {f"{count:,}" for count in (puts, checks, reads)} <= {*told}
+    assert f"{puts:,} puts, {checks:,} checks, and gets of {reads:,} messages" in page
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 def test_the_workers_of_the_queue_race_make_all_checks_together(workers: int):
     races = [Race("", 1_000, 10_000, queues.CHECKS, workers, number) for number in range(workers)]
