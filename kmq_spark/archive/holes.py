@@ -6,11 +6,10 @@ passes over them. Offsets without records are no loss by themselves: compaction 
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterable
 
-from kmq_spark.datasource.offsets import StreamOffset, parse_stream_offset
+from kmq_spark.archive.checkpoint import Checkpoint
 from kmq_spark.datasource.planning.data_loss import Losses
 from kmq_spark.datasource.planning.plan import held
 from kmq_spark.datasource.planning.ranges import OffsetRange
@@ -47,15 +46,13 @@ def lost_records(place: ArchivePlace) -> tuple[int, int]:
         return 0, 0
     by_partition = [spans for lost in record.holes.values() for spans in lost.values()]
     noted = sum(high - low for spans in by_partition for low, high in spans)
-    names = records.files.list(f"{record.checkpoint}/commits")
-    finished = [int(name) for name in names if name.isdigit()]
-    return noted, _offset(records, record, max(finished)).lost if finished else 0
+    return noted, Checkpoint(records, record).lost()
 
 
 def note_holes(log: CommitLog, place: ArchivePlace, record: ArchiveRecord, number: int) -> None:
     """Note in the archive's record what the log has lost of a batch that is about to be written."""
     records = ArchiveRecords(place)
-    begins, ends = _offsets_of(records, record, number)
+    begins, ends = Checkpoint(records, record).bounds(number)
 
     def lost(state: StoreState) -> list[tuple[uuid.UUID, OffsetRange]]:
         found = _Found()
@@ -67,24 +64,3 @@ def note_holes(log: CommitLog, place: ArchivePlace, record: ArchiveRecord, numbe
         grown = grown.with_hole(topic_id, each.partition, (each.start, each.end))
     if grown != known:
         records.add(grown)
-
-
-def _offsets_of(
-    records: ArchiveRecords, record: ArchiveRecord, number: int
-) -> tuple[StreamOffset, StreamOffset]:
-    """Between which positions a batch lies, by what Spark keeps in the checkpoint."""
-    ends = _offset(records, record, number)
-    if number:
-        return _offset(records, record, number - 1), ends
-    ids = ends.ids or {}
-    first = {
-        name: {p: record.start(ids[name], p) for p in offsets}
-        for name, offsets in ends.positions.items()
-    }
-    return StreamOffset(positions=first, ids=ids), ends
-
-
-def _offset(records: ArchiveRecords, record: ArchiveRecord, number: int) -> StreamOffset:
-    # A version, Spark's own facts, and a line for each source, of which there is one.
-    lines = records.files.read(f"{record.checkpoint}/offsets/{number}").decode().splitlines()
-    return parse_stream_offset(json.loads(lines[-1]))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kmq_spark.archive.beginning import begin
+from kmq_spark.archive.checkpoint import Checkpoint
 from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
 from kmq_spark.archive.trimming import trim_archived
@@ -24,7 +25,7 @@ from kmq_spark.datasource.groups.listener import follow
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.spark_versions import check_streaming_read
 from kmq_spark.datasource.store_url import StoreUrl, as_options, beside, storage_options
-from kmq_spark.lake.batches import batch_folder, finish_batch
+from kmq_spark.lake.batches import batch_folder, finish_batch, is_finished
 from kmq_spark.lake.columns import columns_of
 from kmq_spark.lake.files import check_readable
 from kmq_spark.lake.places import ArchivePlace, fixed
@@ -161,7 +162,10 @@ def start(
             case_sensitive=_is_set(spark, "spark.sql.caseSensitive"),
             times_of_day=_is_set(spark, "spark.sql.timeType.enabled"),
         )
-        columns, source = columns_of(store.log.state, record), StoreUrl(store.url, given)
+        state = store.log.state
+        passed = state.group_offsets(record.group)
+        Checkpoint(ArchiveRecords(_place(path)), record).finish_passed(passed)
+        columns, source = columns_of(state, record), StoreUrl(store.url, given)
     frame = _records(spark, source, record, columns, fail_on_data_loss=fail_on_data_loss)
     if record.typed:  # once, as all batches of a run have the columns of its frame
         (allow_wider if record.format == DELTA else warn_of_wider)(frame, _place(path))
@@ -216,6 +220,8 @@ def _writer(
         log = open_log(url, read_only=True) if with_holes or record.typed else None
         if log is not None:
             _refuse_growth(log.refresh(), record, batch.columns)
+        if record.format == PARQUET and is_finished(place, batch_folder(record, number)):
+            return  # as Delta does by its number; the log may have lost some of it since
         place.sync()  # first Spark's plan of the batch: another one of its number would be ignored
         if log is not None and with_holes:
             note_holes(log, place, record, number)

@@ -34,6 +34,11 @@ def finish_batch(place: ArchivePlace, folder: str, is_empty: Callable[[], bool])
         )
 
 
+def is_finished(place: ArchivePlace, folder: str) -> bool:
+    """Whether a batch is marked as whole."""
+    return place.folder(folder).exists(_MARK)
+
+
 def whole_batches(place: ArchivePlace) -> list[str]:
     """Return the Parquet files of all batches, below the archive, oldest batch first.
 

@@ -113,12 +113,13 @@ class ArchiveRecords:
         """Publish a later record; ConflictError when another job just did."""
         number = (self._numbers() or [0])[-1] + 1
         body = json.dumps(_encoded(record), indent=2, sort_keys=True)
-        if not self._publish(_name(number), body.encode()):
+        if not self.publish(_name(number), body.encode()):
             raise ConflictError(
                 f"archive {self.files.url}: another job wrote {_name(number)}; start one job only"
             )
 
-    def _publish(self, name: str, body: bytes) -> bool:
+    def publish(self, name: str, body: bytes) -> bool:
+        """Write a file of the folder; False if there is another one of its name."""
         try:
             return self.files.publish(name, [body], sync=True)
         except OSError:

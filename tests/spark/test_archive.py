@@ -20,7 +20,7 @@ from kmq_spark.archive.job import _laid_out
 from kmq_spark.lake.record import PARQUET, ArchiveRecord
 from kmq_storage.errors import IllegalStateError, InvalidRequestError
 from kmq_storage.objects.open import open_files
-from tests.spark.running import Collector, load, patiently, run
+from tests.spark.running import Collector, forget_last_commit, load, patiently, run
 from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
 from tests.support.spark import require_delta
@@ -78,17 +78,32 @@ def test_history_and_log_are_one_table_while_the_archive_grows(
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
 def test_a_batch_whose_end_was_lost_is_archived_once(
-    spark: SparkSession, shop: Shop, tmp_path: Path, file_format: str
+    spark: SparkSession, shop: Shop, tmp_path: Path, file_format: str, *, fail_on_data_loss: bool
 ):
     path, places = tmp_path / "lake", _send(shop)
     _archive(spark, shop.url, path, topics=["orders"], file_format=file_format)
     places += _send(shop)
+    _archive(spark, shop.url, path, keep=0)  # the log can't give the batch again
+    forget_last_commit(next(path.glob("_kmq/*/commits")).parent)
+    places += _send(shop)
+    report = _archive(spark, shop.url, path, fail_on_data_loss=fail_on_data_loss)
+    assert report.lost == 0
+    assert _places(spark.read.format(file_format).load(str(path))) == Counter(places)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_batch_that_was_written_before_its_run_died_is_archived_once(
+    spark: SparkSession, shop: Shop, tmp_path: Path, file_format: str
+):
+    path, places = tmp_path / "lake", _send(shop)
+    _archive(spark, shop.url, path, topics=["orders"], file_format=file_format)
+    (group,) = shop.store.groups()
+    places += _send(shop)
     _archive(spark, shop.url, path)
-    (checkpoint,) = path.glob("_kmq/*/commits")
-    last = max(checkpoint.glob("[0-9]*"), key=lambda file: int(file.name))
-    last.unlink()
-    (checkpoint / f".{last.name}.crc").unlink(missing_ok=True)
+    forget_last_commit(next(path.glob("_kmq/*/commits")).parent)
+    shop.store.set_group_offsets(group.name, {"orders": {0: 5, 1: 5, 2: 5}})
     _archive(spark, shop.url, path)
     assert _places(spark.read.format(file_format).load(str(path))) == Counter(places)
 
