@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kmq_spark.datasource.offsets import StreamOffset
 from kmq_storage.environment import Environment, is_of_this_host
-from kmq_storage.errors import FencedError, IllegalStateError
+from kmq_storage.errors import ConflictError, FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.groups.exclusive import ExclusiveMembership
 from kmq_storage.log.binding.binding import Unit
@@ -145,12 +145,14 @@ def advance_group(
     look syncs the commit. FencedError when another member has taken the place.
     """
     entries = forward_entries(log.state, place, finished)
-    if not entries:
-        return
-    try:
-        log.commit([Unit(entries)], durable=durable)
-    except FencedError as lost:
-        raise _taken_over(log, place) from lost
+    while entries:
+        try:
+            log.commit([Unit(entries, forward=True)], durable=durable)
+            return
+        except ConflictError:  # the query and its listener may both move it
+            entries = forward_entries(log.written_state(), place, finished)
+        except FencedError as lost:
+            raise _taken_over(log, place) from lost
 
 
 def _taken_over(log: CommitLog, place: Place) -> FencedError:

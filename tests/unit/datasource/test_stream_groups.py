@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import uuid
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kmq_spark.datasource.executor import announcement
 from kmq_spark.datasource.executor.announcement import announced
+from kmq_spark.datasource.groups import committed
 from kmq_spark.datasource.groups.committed import QueryMember
+from kmq_spark.datasource.offsets import StreamOffset
+from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
-from kmq_storage.format.entries import GroupEntry
+from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.groups import exclusive
 from kmq_storage.log.binding.binding import Unit
 from tests.spark.shop import Shop
@@ -34,6 +39,30 @@ def test_a_group_follows_the_batches_that_are_finished_and_never_goes_back(shop:
     old.checkpoint.ends, old.checkpoint.finished = stream.checkpoint.ends[:1], 1
     old.start().trigger()
     assert shop.committed("billing", "orders") == {0: 10, 1: 0, 2: 0}
+
+
+def test_who_moves_a_group_and_pauses_before_the_commit_does_not_put_it_back(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.send("orders", 0, 10)
+    shop.send("orders", 1, 1)
+    log = shop.store.log
+    place = QueryMember(log, "billing", uuid.uuid4(), SYSTEM).place
+    ids = {"orders": log.state.topic("orders").topic_id}
+    listener, query = (
+        StreamOffset(ids=ids, positions={"orders": at}) for at in ({0: 4, 1: 1}, {0: 7})
+    )
+    planned = committed.forward_entries
+
+    def paused(*given: Any) -> tuple[GroupOffsetsEntry, ...]:
+        monkeypatch.setattr(committed, "forward_entries", planned)
+        entries = planned(*given)
+        committed.advance_group(log, place, query)
+        return entries
+
+    monkeypatch.setattr(committed, "forward_entries", paused)
+    committed.advance_group(log, place, listener)
+    assert shop.committed("billing", "orders") == {0: 7, 1: 1}
 
 
 def test_a_group_resumes_a_query_without_its_checkpoint(shop: Shop) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kmq_storage.errors import (
     AlreadyExistsError,
+    ConflictError,
     FencedError,
     IllegalStateError,
     InvalidRequestError,
@@ -138,6 +139,20 @@ def test_who_reads_a_group_alone_may_be_below_the_logs_start_and_nobody_else(log
     _refused(log, OffsetOutOfRangeError, GroupOffsetsEntry("g", 1, TOPIC_ID, ((0, 3),)))
     log.commit([Unit((GroupOffsetsEntry("g", 1, TOPIC_ID, ((0, 1),)),))])
     assert log.refresh().group_offsets("g") == {TOPIC_ID: {0: 1}}
+
+
+def test_offsets_that_go_forward_only_are_refused_behind_the_groups_as_a_whole(log: CommitLog):
+    send(log, b"a", b"b", b"c")
+    send(log, b"d", partition=1)
+    log.commit([Unit((GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 2),)),))])
+    back = GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 1), (1, 1)))
+    with pytest.raises(ConflictError, match="group g is at 2 of t-0 already, which is beyond 1"):
+        log.commit([Unit((back,), forward=True)])
+    assert log.refresh().group_offsets("g") == {TOPIC_ID: {0: 2}}
+    on = GroupOffsetsEntry("g", -1, TOPIC_ID, ((0, 2), (1, 1)))
+    log.commit([Unit((on,), forward=True)])
+    log.commit([Unit((back,))])  # who resets a group may
+    assert log.refresh().group_offsets("g") == {TOPIC_ID: {0: 1, 1: 1}}
 
 
 def test_a_member_of_an_older_generation_is_fenced(log: CommitLog):

@@ -63,6 +63,7 @@ from kmq_storage.log.binding.queue_binding import (
 from kmq_storage.log.binding.topic_binding import check_topic
 from kmq_storage.log.binding.uniq_binding import StoredBeforeError, bound_uniqs, check_uniqs
 from kmq_storage.log.state.group_state import (
+    check_forward,
     check_member,
     check_ownership,
     check_plan,
@@ -87,6 +88,8 @@ class Unit:
     #: For segments and gaps that follow the end of their partition: the end that they were planned
     #: for. None when they replace what is there.
     goes_on_at: int | None = None
+    #: Whether group offsets must not go back: ConflictError for one behind the group's.
+    forward: bool = False
 
 
 class RefusedError(Exception):
@@ -316,6 +319,8 @@ class _Binding:
     def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
         topic, group = self._live_topic(entry.topic_id), self._state.group(entry.group)
         check_ownership(group, entry, topic.name)
+        if self._unit.forward:
+            check_forward(group, entry, topic.name)
         below = may_be_below(group, entry)
         for number, offset in entry.offsets:
             part = topic.partition(number)

@@ -83,6 +83,18 @@ def check_ownership(group: Group, entry: GroupOffsetsEntry, topic: str) -> None:
             )
 
 
+def check_forward(group: Group, entry: GroupOffsetsEntry, topic: str) -> None:
+    """ConflictError when a group would go back."""
+    known = group.offsets.get(entry.topic_id, {})
+    for number, offset in entry.offsets:
+        if offset < known.get(number, 0):
+            raise ConflictError(
+                f"group {entry.group} is at {known[number]} of {topic}-{number} already, which is "
+                f"beyond {offset}",
+                group=entry.group,
+            )
+
+
 def may_be_below(group: Group, entry: GroupOffsetsEntry) -> bool:
     """Whether a member may commit offsets below a partition's start.
 
