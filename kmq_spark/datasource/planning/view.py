@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -111,10 +112,12 @@ def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructTy
     check_one_kind(topics)
     keyed = _all_keyed(topics, options)
     if not _are_typed(topics):
+        if topics and options.include_metadata:
+            _refuse_metadata()
         return _plain_columns(options, keyed=keyed)
     _refuse_untyped(options)
     if options.columns is not None:
-        return _with_included(chosen_of_all(options.columns, topics), options, typed=True)
+        return _with_included(chosen_of_all(options.columns, topics), options)
     return typed_spark_schema(one_schema(topics), include_metadata=options.include_metadata)
 
 
@@ -143,14 +146,21 @@ def _refuse_untyped(options: SourceOptions) -> None:
             )
 
 
-def _with_included(
-    columns: StructType, options: SourceOptions, *, typed: bool = False
-) -> StructType:
+def _refuse_metadata() -> NoReturn:
+    raise InvalidRequestError(
+        "option 'includeMetadata' is for typed topics, and adds _topic, _partition, _offset and "
+        "_timestamp; untyped topics have topic, partition, offset and timestamp without it: "
+        "leave it out",
+        option="includeMetadata",
+    )
+
+
+def _with_included(columns: StructType, options: SourceOptions) -> StructType:
     """Return the chosen columns; InvalidRequestError if they lack what another option asks for."""
     asked_for = {
         "includeHeaders": ("headers",) * options.include_headers,
         "includeProperties": ("properties",) * options.include_properties,
-        "includeMetadata": METADATA_NAMES * (options.include_metadata and typed),
+        "includeMetadata": METADATA_NAMES * options.include_metadata,
     }
     for option, names in asked_for.items():
         if missing := [name for name in names if name not in columns.names]:

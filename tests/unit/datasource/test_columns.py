@@ -124,6 +124,16 @@ REFUSED = {
         {"includeProperties": "true"},
         "'includeProperties' is for untyped topics.*'columns' may name",
     ),
+    "metadata of an untyped topic": (
+        "orders",
+        {"includeMetadata": "true"},
+        "'includeMetadata' is for typed topics.* untyped topics have topic, partition, offset and",
+    ),
+    "metadata of chosen columns of an untyped topic": (
+        "orders",
+        {"includeMetadata": "true", "columns": "value,offset"},
+        "'includeMetadata' is for typed topics",
+    ),
     "headers that are asked for and left out": (
         "orders",
         {"includeHeaders": "true", "columns": "value,offset"},
