@@ -61,7 +61,7 @@ def warn_of_wider(frame: DataFrame, place: ArchivePlace) -> None:
 
 def _newest(place: ArchivePlace) -> str | None:
     try:
-        return next(reversed(whole_batches(place)), None)
+        return next(reversed(whole_batches(place).files), None)
     except IllegalStateError:  # there is none yet
         return None
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from kmq_spark.lake.batches import no_files, whole_batches
 from kmq_spark.lake.places import ArchivePlace
-from kmq_spark.lake.record import DELTA, ArchiveRecord
+from kmq_spark.lake.record import DELTA, ArchiveRecord, ArchiveRecords
 from kmq_storage.errors import CorruptionError, InvalidRequestError, UnavailableError
 
 if TYPE_CHECKING:
@@ -100,13 +100,28 @@ def opened(place: ArchivePlace, name: str) -> Iterator[ParquetFile]:
         ) from error
 
 
-def archived_files(place: ArchivePlace, record: ArchiveRecord) -> list[ArchivedFile]:
-    """Return all files of the archive as it is now, by offset.
+@dataclass(frozen=True)
+class ArchivedFiles:
+    """All files of an archive, by offset, and what is known to be missing of it."""
+
+    files: tuple[ArchivedFile, ...]
+    missing: tuple[str, ...] = ()
+
+
+def archived_files(place: ArchivePlace, record: ArchiveRecord) -> ArchivedFiles:
+    """Return the files of the archive as it is now.
 
     The caller knows that records were archived: IllegalStateError when there are no files.
     """
-    found = _delta_files(place, record) if record.format == DELTA else _parquet_files(place, record)
-    return sorted(found, key=lambda each: (each.offsets or (0, 0), each.path))
+    missing: list[str] = []
+    if record.format == DELTA:
+        found = _delta_files(place, record)
+    else:
+        last = ArchiveRecords(place).last_batch(record)  # before a look at what is there
+        batches = whole_batches(place, last)
+        found, missing = _parquet_files(place, record, batches.files), batches.missing
+    files = sorted(found, key=lambda each: (each.offsets or (0, 0), each.path))
+    return ArchivedFiles(tuple(files), tuple(missing))
 
 
 def check_readable(place: ArchivePlace) -> None:
@@ -176,8 +191,10 @@ def _of_action(action: dict[str, Any], record: ArchiveRecord) -> ArchivedFile:
     )
 
 
-def _parquet_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[ArchivedFile]:
-    for name in whole_batches(place):
+def _parquet_files(
+    place: ArchivePlace, record: ArchiveRecord, names: Sequence[str]
+) -> Iterator[ArchivedFile]:
+    for name in names:
         yield _of_footer(place, name, record.prefix, record.partitioned_by[0])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmq_spark.lake.files import ArchivedFile, archived_files, record_weight
+from kmq_spark.lake.files import ArchivedFile, ArchivedFiles, archived_files, record_weight
 from kmq_spark.lake.places import ArchivePlace, fixed
 from kmq_spark.lake.record import ArchiveRecord, ArchiveRecords, Span
 from kmq_spark.lake.rows import BATCH_ROWS, rows_of
@@ -112,9 +112,18 @@ class Archive:
     _by_topic: dict[str, tuple[ArchivedFile, ...]] = field(default_factory=dict, repr=False)
 
     @cached_property
+    def _found(self) -> ArchivedFiles:
+        return archived_files(self.place, self.record)
+
+    @property
     def files(self) -> tuple[ArchivedFile, ...]:
-        """All files of the archive."""
-        return tuple(archived_files(self.place, self.record))
+        """All files of the archive, by offset."""
+        return self._found.files
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What is known to be missing of it, by name."""
+        return self._found.missing
 
     def files_of(self, topic: str) -> tuple[ArchivedFile, ...]:
         """Return a topic's files; their `bytes` are at least what the records take in memory."""

@@ -133,6 +133,11 @@ class ArchiveRecords:
         """Whether the checkpoint of the job is there."""
         return bool(self.files.list(f"{record.checkpoint}/offsets"))
 
+    def last_batch(self, record: ArchiveRecord) -> int:
+        """The number of the last batch that its checkpoint says is finished; -1 for none."""
+        names = self.files.list(f"{record.checkpoint}/commits")
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
     def _numbers(self) -> list[int]:
         names = [name for name in self.files.list("") if name.startswith(_PREFIX)]
         return sorted(int(name.removeprefix(_PREFIX).removesuffix(".json")) for name in names)

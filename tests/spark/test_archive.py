@@ -105,6 +105,7 @@ def test_a_batch_that_was_written_before_its_run_died_is_archived_once(
     forget_last_commit(next(path.glob("_kmq/*/commits")).parent)
     shop.store.set_group_offsets(group.name, {"orders": {0: 5, 1: 5, 2: 5}})
     _archive(spark, shop.url, path)
+    assert all(len([*batch.glob("_kmq_files-*")]) == 1 for batch in path.glob("batch=*"))
     assert _places(spark.read.format(file_format).load(str(path))) == Counter(places)
 
 

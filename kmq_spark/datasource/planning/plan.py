@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
-from kmq_spark.datasource.planning.data_loss import Losses, readable
+from kmq_spark.datasource.planning.data_loss import Losses, named, readable
 from kmq_spark.datasource.planning.history import History, archived_tasks
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import plan_tasks
@@ -51,8 +51,17 @@ def held(
         return [], [_readable(each, losses, None) for each in wanted]
     archived, rest = history.split(each for several in wanted for each in several)
     for each in archived:
+        _report_missing(each, history.archive.missing, losses)
         _report_holes(each, history.absent(each), losses)
     return archived, [_readable(each, losses, history) for each in _by_topic(rest)]
+
+
+def _report_missing(archived: ArchivedRange, missing: Sequence[str], losses: Losses) -> None:
+    """Report files that are gone: which offsets they had is known from the others at most."""
+    if missing:
+        url = archived.place.url
+        told = f"archive {url} lacks {named(missing)}, which its job had written; {_BACK}"
+        losses.report(told, archived.topic_id, (), topic=archived.topic)
 
 
 def _report_holes(archived: ArchivedRange, absent: Sequence[Span], losses: Losses) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from random import Random
 from shutil import rmtree
@@ -232,21 +232,42 @@ def test_a_batch_that_was_not_written_to_its_end_is_not_read(tmp_path: Path):
     assert _values(open_archive(path, STORE), 0, 0, 6) == [b"0/0", b"0/1", b"0/2"]
 
 
-def test_a_batch_that_isnt_whole_below_a_later_one_is_damage(tmp_path: Path):
+def test_a_batch_that_isnt_whole_below_a_later_one_is_missing(tmp_path: Path):
     path = archive(tmp_path / "archive", PARQUET, records(0, range(3)), records(0, range(3, 6)))
     _mark(Path(path), 0).unlink()
-    with pytest.raises(IllegalStateError, match="batch=cccccccc-0000000000 isn't whole"):
-        _values(open_archive(path, STORE), 0, 0, 6)
+    assert open_archive(path, STORE).missing == ("batch=cccccccc-0000000000",)
 
 
-def test_a_batch_that_is_missing_below_a_later_one_is_damage(tmp_path: Path):
+def test_a_batch_below_a_later_or_a_finished_one_is_missing_unless_it_is_one_of_the_first(
+    tmp_path: Path,
+):
     batches = [records(0, range(first, first + 3)) for first in (0, 3, 6)]
-    path = archive(tmp_path / "archive", PARQUET, *batches)
-    rmtree(_mark(Path(path), 1).parent)
-    with pytest.raises(IllegalStateError, match="batch=cccccccc-0000000001 is missing"):
-        _values(open_archive(path, STORE), 0, 0, 9)
-    rmtree(_mark(Path(path), 0).parent)
-    assert len(_values(open_archive(path, STORE), 0, 6, 9)) == 3
+    path = Path(archive(tmp_path / "archive", PARQUET, *batches))
+    rmtree(_mark(path, 1).parent)
+    assert open_archive(str(path), STORE).missing == ("batch=cccccccc-0000000001",)
+    rmtree(_mark(path, 0).parent)
+    assert open_archive(str(path), STORE).missing == ()
+    commits = path / "_kmq" / ("c" * 32) / "commits"
+    commits.mkdir(parents=True)
+    for name in ("2", "3", ".3.crc"):
+        (commits / name).touch()
+    assert open_archive(str(path), STORE).missing == ("batch=cccccccc-0000000003",)
+
+
+def test_a_file_of_a_batch_is_missing_unless_it_is_of_the_first_days(tmp_path: Path):
+    batch = pa.concat_tables([records(0, range(3)), records(1, range(2), topic="paid")])
+    days = pa.array([date(2026, 1, n) for n in (1, 2, 3, 1, 1)])
+    place = ArchivePlace(archive(tmp_path / "archive", PARQUET, batch.set_column(1, "day", days)))
+    found = open_archive(place.url, STORE)
+    assert found.missing == ()
+    middle, first = (
+        next(tmp_path.glob(f"archive/*/topic=orders/day=2026-01-0{n}")) for n in (2, 1)
+    )
+    rmtree(middle)
+    (lost,) = open_archive(place.url, STORE).missing
+    assert lost.startswith("batch=cccccccc-0000000000/topic=orders/day=2026-01-02/")
+    rmtree(first)
+    assert open_archive(place.url, STORE).missing == ()
 
 
 def test_a_batch_with_the_mark_of_spark_alone_is_read(tmp_path: Path):

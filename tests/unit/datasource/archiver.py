@@ -74,6 +74,12 @@ class Archiver:
         self._batches += 1
         self._written = {p: end for p, (_, end) in self.shop.store.offsets(self._name).items()}
 
+    def finish(self, number: int) -> None:
+        """Spark notes in the checkpoint of the job that a batch is finished."""
+        commits = self.path / "_kmq" / self._record.checkpoint / "commits"
+        commits.mkdir(parents=True, exist_ok=True)
+        (commits / str(number)).touch()
+
     def commit(self) -> None:
         """The group follows."""
         self.shop.commit(GROUP, self._name, self._written)

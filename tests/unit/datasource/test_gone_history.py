@@ -114,6 +114,33 @@ def test_a_table_that_was_restored_has_a_hole_also_when_its_job_has_gone_on(
     assert _offsets(archiver, startingOffsets='{"orders": {"*": 15}}') == [*range(15, 20)]
 
 
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_batch_in_parquet_that_is_gone_is_named(shop: Shop, tmp_path: Path, batch: int):
+    archiver = Archiver(shop, tmp_path / "lake", file_format=PARQUET)
+    for number in range(3):
+        _send(shop, 5)
+        archiver.run()
+        archiver.finish(number)
+    _lose(archiver, batch)
+    told = rf"archive .*lake lacks batch=cccccccc-000000000{batch}, which its job had written; bri"
+    with pytest.raises(DataLossError, match=told):
+        _reader(archiver).partitions()
+    kept = [n for n in range(15) if n // 5 != batch]
+    assert _counted(archiver) == ([("orders", p, n) for p in (0, 1) for n in kept], 10)
+
+
+def test_a_file_of_a_compacted_topic_in_parquet_that_is_gone_is_named(shop: Shop, tmp_path: Path):
+    shop.create("latest", 1, cleanup="compact")
+    archiver = Archiver(shop, tmp_path / "lake", "latest", PARQUET)
+    for _ in range(2):
+        shop.send("latest", 0, 20)
+        archiver.run()
+    (file,) = archiver.path.glob("batch=*-0000000001/**/*.parquet")
+    file.unlink()
+    with pytest.raises(DataLossError, match=r"lacks batch=cccccccc-0000000001/topic=latest/day="):
+        _reader(archiver, subscribe="latest").partitions()
+
+
 def test_an_archive_whose_first_records_were_deleted_begins_later_as_a_trimmed_log_does(
     archiver: Archiver,
 ):
