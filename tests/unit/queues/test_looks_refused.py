@@ -1,7 +1,7 @@
-"""What was looked at of a topic before a queue left it says nothing of what it reads later.
+"""What was looked at before a queue left a topic, or lost records, says nothing of later ones.
 
-Finds: records that a former filter let in, records from before the new beginning, and records that
-are handed out twice at once.
+Finds: records that a former filter let in, records from before the new beginning, records that
+are handed out twice at once, and those that nobody gets.
 """
 
 from __future__ import annotations
@@ -85,6 +85,20 @@ def test_a_look_is_refused_while_the_queue_does_not_read_the_topic(store: kmq.St
         look = LookEntry(queue.id, topic_id, 0, 0, 2, ((0, 2),), (), times)
         with pytest.raises(ConflictError, match="unbound"):
             store.log.commit([Unit((look,))])
+
+
+def test_a_look_at_records_that_a_failed_sync_took_back_says_nothing_of_those_that_come_there(
+    store: kmq.Store,
+):
+    store.create_topic("t")
+    store.create_queue("q", topics=["t"], order="key")
+    state = store.log.refresh()
+    look = LookEntry(state.queue("q").id, state.topic("t").id, 0, 0, 1, (), (), 0)
+    with pytest.raises(ConflictError, match="lost"):
+        store.log.commit([Unit((look,))])
+    with store.producer() as producer:
+        producer.send("t", b"v").result()
+    assert [each.value for each in store.queue("q").receive(9)] == [b"v"]
 
 
 def test_a_gap_that_is_met_of_a_topic_that_is_unbound_by_then_says_nothing_of_the_next_binding(
