@@ -35,8 +35,8 @@ class Checkpoint:
 
     def lost(self) -> int:
         """How many records the finished batches have counted as lost."""
-        last = self._last("commits")
-        return 0 if last is None else self._offset(last).lost
+        last = self._records.last_batch(self._record)
+        return 0 if last < 0 else self._offset(last).lost
 
     def finish_passed(self, passed: Mapping[bytes, Mapping[int, int]]) -> None:
         """Note again that the last batch is finished, if the job's group has passed it.
@@ -45,8 +45,8 @@ class Checkpoint:
         batch again then, out of a log that may have been trimmed since. `passed`: the offsets of
         the group, by topic id.
         """
-        number = self._last("offsets")
-        if number is None or self._is_finished(number):
+        number = self._last_planned()
+        if number < 0 or self._is_finished(number):
             return
         begins, ends = self.bounds(number)
         if begins.positions != ends.positions and _is_passed(ends, passed):
@@ -56,13 +56,13 @@ class Checkpoint:
 
     def _is_finished(self, number: int) -> bool:
         # A power cut may leave an empty file.
-        return number == self._last("commits") and bool(
+        return number == self._records.last_batch(self._record) and bool(
             self._files.read(f"{self._path('commits')}/{number}")
         )
 
-    def _last(self, kind: str) -> int | None:
-        names = self._files.list(self._path(kind))
-        return max((int(name) for name in names if name.isdigit()), default=None)
+    def _last_planned(self) -> int:
+        names = self._files.list(self._path("offsets"))
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def _offset(self, number: int) -> StreamOffset:
         # A version, Spark's own facts, and a line for each source, of which there is one.
