@@ -17,7 +17,7 @@ from kmq_spark.archive.beginning import begin
 from kmq_spark.archive.checkpoint import Checkpoint
 from kmq_spark.archive.holes import lost_records, note_holes
 from kmq_spark.archive.reach import check_reachable
-from kmq_spark.archive.trimming import trim_archived
+from kmq_spark.archive.trimming import check_held, trim_archived
 from kmq_spark.archive.wider import allow_wider, warn_of_wider
 from kmq_spark.client.handles.arguments import checked_seconds
 from kmq_spark.client.opening import open_store
@@ -80,7 +80,7 @@ def run(
         file_format: "delta" or "parquet". By default the format that the archive has; for a new one
             Delta where the session knows it.
         keep: Trim archived records from the log once they are older than this many seconds. None
-            trims nothing.
+            trims nothing. DataLossError when a Delta table no longer has what is archived.
         fail_on_data_loss: Stop when records were gone before they were archived (trimmed, or
             deleted with a topic that was made again). False: count them, note for later reads what
             was lost, and continue with what is there, also with fewer topics.
@@ -113,6 +113,8 @@ def run(
         group = query.name
         if keep is not None:
             _check_trimmable(spark, place, file_format)
+            if fail_on_data_loss:
+                check_held(store.log, place)
         trimmed = {} if keep is None else trim_archived(store, group, keep)
         return ArchiveReport(store.describe_group(group).committed, trimmed, lost)
 

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kmq_spark import archive
 from kmq_spark.archive.job import _laid_out
 from kmq_spark.lake.record import PARQUET, ArchiveRecord
-from kmq_storage.errors import IllegalStateError, InvalidRequestError
+from kmq_storage.errors import DataLossError, IllegalStateError, InvalidRequestError
 from kmq_storage.objects.open import open_files
 from tests.spark.running import Collector, forget_last_commit, load, patiently, run
 from tests.spark.shop import Place, Shop
@@ -235,6 +235,24 @@ def test_an_archive_stops_at_lost_records_or_counts_them_and_goes_on(
             _whole(spark, shop, path).count()
         assert _whole(spark, shop, path, failOnDataLoss=False).count() == 45 - lost
     assert spark.read.format("parquet").load(str(path)).count() == 45 - lost
+
+
+def test_a_job_trims_nothing_that_a_restored_table_no_longer_has(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path = tmp_path / "lake"
+    for _ in range(2):
+        _send(shop)
+        _archive(spark, shop.url, path, topics=["orders"])
+    spark.sql(f"RESTORE TABLE delta.`{path}` TO VERSION AS OF 0")
+    _send(shop)
+    with pytest.raises(DataLossError, match=r"orders-\d: offsets 5 to 9 .* nothing was trimmed"):
+        _archive(spark, shop.url, path, keep=0)
+    assert _whole(spark, shop, path).count() == shop.store.describe_topic("orders").rows == 45
+    _archive(spark, shop.url, path, keep=0, fail_on_data_loss=False)
+    with pytest.raises(PySparkException, match=r"orders-\d: offsets 5 to 9 are in no file"):
+        _whole(spark, shop, path).count()
+    assert _whole(spark, shop, path, failOnDataLoss=False).count() == 30
 
 
 def test_a_store_in_a_bucket_is_archived_by_what_its_client_is_given(

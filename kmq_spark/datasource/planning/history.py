@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The most of a range of an archive, which is held in memory as a whole.
 _RANGE_BYTES_MAX = 64 << 20
+#: What to do about an archive that lacks files.
+BRING_BACK = "bring its files back (in Delta, RESTORE a version of the table that has them)"
 #: The first day that a datetime can hold.
 _FIRST_DAY = to_microseconds(datetime(1, 1, 1, tzinfo=UTC))
 

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from kmq_spark.datasource.options.task_limits import TaskLimits
 from kmq_spark.datasource.planning.data_loss import Losses, named, readable
-from kmq_spark.datasource.planning.history import History, archived_tasks
+from kmq_spark.datasource.planning.history import BRING_BACK, History, archived_tasks
 from kmq_spark.datasource.planning.ranges import OffsetRange
 from kmq_spark.datasource.planning.tasks import plan_tasks
 from kmq_spark.datasource.planning.topic_ranges import TopicRange, TopicRanges
@@ -20,9 +20,6 @@ from kmq_storage.objects.files import Files
 if TYPE_CHECKING:
     from kmq_spark.lake.reading import ArchivedRange
     from kmq_spark.lake.record import Span
-
-#: What to do about an archive that lacks files.
-_BACK = "bring its files back (in Delta, RESTORE a version of the table that has them)"
 
 
 def plan(
@@ -60,7 +57,7 @@ def _report_missing(archived: ArchivedRange, missing: Sequence[str], losses: Los
     """Report files that are gone: which offsets they had is known from the others at most."""
     if missing:
         url = archived.place.url
-        told = f"archive {url} lacks {named(missing)}, which its job had written; {_BACK}"
+        told = f"archive {url} lacks {named(missing)}, which its job had written; {BRING_BACK}"
         losses.report(told, archived.topic_id, (), topic=archived.topic)
 
 
@@ -68,7 +65,7 @@ def _report_holes(archived: ArchivedRange, absent: Sequence[Span], losses: Losse
     """Report what the archiver passed over with `fail_on_data_loss=False`, and what is gone."""
     url = archived.place.url
     holes = [(span, "were lost before they were archived") for span in archived.lost]
-    holes += [(span, f"are in no file of archive {url} any more; {_BACK}") for span in absent]
+    holes += [(span, f"are in no file of archive {url} any more; {BRING_BACK}") for span in absent]
     place = OffsetRange(archived.topic, archived.partition, archived.start, archived.end)
     for (start, end), what in holes:
         losses.report(

@@ -7,10 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 import kmq_spark as kmq
 from kmq_spark.archive import trimming
-from kmq_spark.archive.trimming import trim_archived
+from kmq_spark.archive.trimming import check_held, trim_archived
+from kmq_spark.lake.places import ArchivePlace
+from kmq_storage.errors import DataLossError
+from tests.spark.shop import Shop
+from tests.unit.datasource.archiver import Archiver
 
 
 def _store(tmp_path: Path, *ages: float) -> kmq.Store:
@@ -67,3 +72,21 @@ def test_records_of_a_topic_that_is_made_again_meanwhile_stay(
         monkeypatch.setattr(trimming, "committed_offsets", made_again)
         assert trim_archived(store, "archive-1", keep=0) == {}
         assert store.offsets("orders") == {0: (0, 5)}
+
+
+def test_nothing_is_given_up_that_a_restored_table_no_longer_has(tmp_path: Path):
+    shop = Shop(tmp_path / "store")
+    shop.create("orders", 2)
+    archiver, place = Archiver(shop, tmp_path / "lake"), ArchivePlace(str(tmp_path / "lake"))
+    for _ in range(2):
+        for partition in (0, 1):
+            shop.send("orders", partition, 5)
+        archiver.write()
+        archiver.commit()
+        check_held(shop.store.log, place)
+    DeltaTable(archiver.path).restore(0)
+    with pytest.raises(DataLossError, match=r"orders-0: offsets 5 to 9 .* nothing was trimmed"):
+        check_held(shop.store.log, place)
+    archiver.trim()
+    check_held(shop.store.log, place)  # it is too late
+    shop.close()
