@@ -20,23 +20,29 @@ from kmq_storage.names import queue_log
 
 def _find(arguments: Namespace, output: Output) -> None:
     wanted = wanted_of(arguments.key, arguments.header, dict(arguments.property))
-    bounds, only = (arguments.since, arguments.until), None
+    topic, bounds, only = _topic(arguments), (arguments.since, arguments.until), None
     if arguments.id is not None:
-        only, offset = _place(arguments)
+        only, offset = _place(topic, arguments)
         bounds = ({only: offset}, {only: offset + 1})
     with open_store(arguments, read_only=True) as store:
-        chosen = found(store.log, arguments.topic, wanted, bounds, arguments.max, only=only)
+        chosen = found(store.log, topic, wanted, bounds, arguments.max, only=only)
         for part in chosen[1]:
             for record in records_of(part):
                 output.stream(fact_of(record), _line(record))
 
 
-def _place(arguments: Namespace) -> tuple[int, int]:
+def _topic(arguments: Namespace) -> str:
+    """The topic that was named, or the own log of the queue."""
+    topic: str = arguments.topic
+    return queue_log(topic) if arguments.queue else topic
+
+
+def _place(topic: str, arguments: Namespace) -> tuple[int, int]:
     """The partition and offset of the id that was asked for."""
-    topic, partition, offset = place_of(arguments.id) or (None, 0, 0)
-    if topic != arguments.topic or arguments.since or arguments.until:
+    named, partition, offset = place_of(arguments.id) or (None, 0, 0)
+    if named != topic or arguments.since or arguments.until:
         raise kmq.InvalidRequestError(
-            f"--id must be {arguments.topic}:PARTITION:OFFSET, without --since and --until, not "
+            f"--id must be {topic}:PARTITION:OFFSET, without --since and --until, not "
             f"{arguments.id!r}",
             option="id",
         )
@@ -67,8 +73,7 @@ def _replay(arguments: Namespace, output: Output) -> None:
 
 def _trace(arguments: Namespace, output: Output) -> None:
     with open_store(arguments, read_only=True) as store:
-        topic = queue_log(arguments.topic) if arguments.queue else arguments.topic
-        steps = store.trace(topic, arguments.partition, arguments.offset)
+        steps = store.trace(_topic(arguments), arguments.partition, arguments.offset)
     output.rows([asdict(step) for step in steps])
 
 
@@ -83,6 +88,9 @@ def _property(text: str) -> tuple[str, Any]:
 
 
 _TOPIC = argument("topic", metavar="TOPIC", help="the topic")
+_OF_QUEUE = argument(
+    "--queue", action="store_true", help="TOPIC is a queue: what was sent to it, or is dead there"
+)
 _WANTED = (
     argument("--key", help="only records with this key"),
     argument(
@@ -117,6 +125,7 @@ COMMANDS = (
         _find,
         (
             _TOPIC,
+            _OF_QUEUE,
             *_WANTED,
             argument(
                 "--id",
@@ -152,9 +161,7 @@ COMMANDS = (
                 "partition", type=count, metavar="PARTITION", help="the partition of the record"
             ),
             argument("offset", type=count, metavar="OFFSET", help="the offset of the record"),
-            argument(
-                "--queue", action="store_true", help="TOPIC is a queue that the record was sent to"
-            ),
+            _OF_QUEUE,
         ),
     ),
 )

@@ -80,12 +80,15 @@ def test_records_are_replayed(run: Run):
     assert [json.loads(run(*once))["records"] for _ in range(2)] == [5, 0]
 
 
-def test_records_are_replayed_to_a_queue_and_their_paths_there_are_printed(run: Run, url: str):
+def test_records_are_replayed_to_a_queue_and_found_there_with_their_paths(run: Run, url: str):
     with kmq.open(url) as store:
         store.create_queue("again")  # as one of the topics is called, too
         words = ["log", "replay", "orders", "again", "--queue", "--key", "even"]
         assert run(*words) == "sent 3 record(s) of orders to again\n"
         assert store.queue("again").receive()[0].key == b"even"
+    for words in (["--key", "even", "--max", "1"], ["--id", "queue:again:0:0"]):
+        found = json.loads(run("log", "find", "again", "--queue", *words, "--json"))
+        assert (found["topic"], found["offset"]) == ("queue:again", 0)
     steps = json.loads(run("log", "trace", "again", "0", "0", "--queue", "--json"))
     assert [step["event"] for step in steps] == ["sent", "delivered"]
 
