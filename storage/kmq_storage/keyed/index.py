@@ -7,7 +7,7 @@ same index.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
 from typing import TypeAlias
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.errors import DataLossError, NotFoundError, OffsetOutOfRangeError
+from kmq_storage.format.binary_columns import binary_column
 from kmq_storage.format.plain_columns import flags_of, number_column, numbers_of
 from kmq_storage.format.queue_table import grouped
 from kmq_storage.format.records import TELLING, keys_of, tombstones_of
@@ -140,7 +141,7 @@ class QueueIndex:
         NotFoundError when the message was dropped because its queue ended since,
         OffsetOutOfRangeError when it was trimmed.
         """
-        self._check(offset, [(name, offset)])
+        self._check(offset, binary_column([name]), np.array([offset]))
         return self._count(name, offset)
 
     def _count(self, name: bytes, before: int) -> int:
@@ -172,8 +173,11 @@ class QueueIndex:
         """The number of messages in no run yet that belong to an earlier life."""
         return self.loose.count(name, life.end) if life.end >= 0 else 0
 
-    def _check(self, offset: int, messages: Iterable[tuple[bytes, int]]) -> None:
-        """Raise the errors of `index_at` for messages that were trimmed or dropped."""
+    def _check(self, offset: int, names: pa.Array, offsets: Numbers) -> None:
+        """Raise the errors of `index_at` for messages of put ones that were trimmed or dropped.
+
+        `offset` is that of the first put one; the names must ascend.
+        """
         if offset < self._first:
             raise OffsetOutOfRangeError(
                 f"the messages from offset {offset} of {self._topic} on were stored, and trimmed "
@@ -186,16 +190,20 @@ class QueueIndex:
                 end=self.end,
             )
         for run in self.runs:
-            if run.has_gaps and run.place.base_offset <= offset < run.place.end_offset:
-                for name, at in messages:
-                    if not run.has(name, at):
-                        raise NotFoundError(
-                            f"the message was stored, and its queue {name!r} in {self._topic} "
-                            "ended since: it is not kept any more, and its index is not known",
-                            topic=self._topic,
-                            queue=name,
-                            offset=at,
-                        )
+            here = np.flatnonzero(
+                (run.place.base_offset <= offsets) & (offsets < run.place.end_offset)
+            )
+            if run.has_gaps and len(here):
+                lacks = run.lacks(names.take(number_column(here)), offsets[here])
+                for at in here[lacks][:1].tolist():
+                    name = names[at].as_py()
+                    raise NotFoundError(
+                        f"the message was stored, and its queue {name!r} in {self._topic} ended "
+                        "since: it is not kept any more, and its index is not known",
+                        topic=self._topic,
+                        queue=name,
+                        offset=int(offsets[at]),
+                    )
 
     def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], Numbers]:
         """The places of a queue's messages from an index on: rows of runs, then offsets.
@@ -221,7 +229,7 @@ class QueueIndex:
         """The index of each message of consecutive records from offset `first` on."""
         table, order = grouped(keys)
         offsets = first + order[table.starts[:-1]]
-        self._check(first, zip(table.names.to_pylist(), offsets.tolist(), strict=True))
+        self._check(first, table.names, offsets)
         before = self._counts(table.names, first)
         indexes = np.empty(len(keys), np.int64)
         counts = np.diff(table.starts)

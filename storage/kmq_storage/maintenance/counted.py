@@ -108,7 +108,7 @@ def _added(known: Beginnings, more: _Counts) -> Beginnings:
 def _of_run(run: RunIndex, offset: int) -> _Counts:
     names = _column(run.names())
     return _Counts(
-        Beginnings(names, run.counts_below(names, offset)), beginnings_of_all(run.beginnings())
+        Beginnings(names, run.counts(names, offset)), beginnings_of_all(run.beginnings())
     )
 
 

@@ -12,7 +12,7 @@ from typing import Generic
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.arrays import Numbers
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.cached import cached_property
 from kmq_storage.errors import CorruptionError, FormatVersionError
 from kmq_storage.format.gathered import RowRanges, gathered, split
@@ -205,10 +205,36 @@ class RunIndex:
 
     def counts(self, names: pa.Array, before: int) -> Numbers:
         """The number of each queue's messages below an offset; the names must ascend."""
-        if before < self.place.end_offset:
-            return np.array([self.count(name, before) for name in names.to_pylist()], np.int64)
         first, behind = self.spans(names)
-        return behind - first
+        counts = behind - first
+        if before < self.place.end_offset:
+            some = np.flatnonzero(counts)
+            counts[some] = self._counts_below(before, first[some], behind[some])
+        return counts
+
+    def _counts_below(self, offset: int, first: Numbers, behind: Numbers) -> Numbers:
+        """The number of offsets below another one in each of these ascending ranges of rows."""
+        counts = np.zeros(len(first), np.int64)
+        lows, highs = self._batches_of(first), self._batches_of(behind - 1)
+        for number in _covered(lows, highs):
+            start, end = self._bounds[number : number + 2].tolist()
+            below = np.concatenate([[0], np.cumsum(self.offsets(start, end) < offset)])
+            here = slice(highs.searchsorted(number), lows.searchsorted(number, "right"))
+            low, high = (rows[here].clip(start, end) - start for rows in (first, behind))
+            counts[here] += below[high] - below[low]
+        return counts
+
+    def lacks(self, names: pa.Array, offsets: Numbers) -> Mask:
+        """Whether the run no longer has the message at each offset; the names must ascend."""
+        first, behind = self.spans(names)
+        some = first < behind
+        lows, highs = self._batches_of(first[some]), self._batches_of(behind[some] - 1)
+        spans = (self._bounds[number : number + 2].tolist() for number in _covered(lows, highs))
+        found = [self.offsets(start, end) for start, end in spans]
+        return ~np.isin(offsets, np.concatenate([np.zeros(0, np.int64), *found]))
+
+    def _batches_of(self, rows: Numbers) -> Numbers:
+        return self._bounds.searchsorted(rows, "right") - 1
 
     def spans(self, names: pa.Array) -> tuple[Numbers, Numbers]:
         """The first row of each queue, and the row behind its last; the names must ascend."""
@@ -218,16 +244,6 @@ class RunIndex:
             table = self._blocks.passing(block) if len(some) > _FEW else self._blocks[block]
             rows[:, first:behind] = table.spans(some)
         return rows[0], rows[1]
-
-    def counts_below(self, names: pa.Array, offset: int) -> Numbers:
-        """As `counts`, for enough queues that it pays to read all offsets of the run."""
-        first, behind = self.spans(names)
-        if offset >= self.place.end_offset:
-            return behind - first
-        is_below = self.offsets(0, self.place.rows) < offset
-        below = np.concatenate([[0], np.cumsum(is_below)])
-        counts: Numbers = below[behind] - below[first]
-        return counts
 
     def gathered(self, firsts: Numbers, counts: Numbers) -> Iterator[RowRanges]:
         """The values in some non-empty ranges of rows, from neighbouring batches at a time.
@@ -266,10 +282,6 @@ class RunIndex:
         if before <= self.place.base_offset:
             return 0
         return int(self.offsets(first, behind).searchsorted(before))
-
-    def has(self, name: bytes, offset: int) -> bool:
-        """Whether the run still has a queue's message at an offset."""
-        return bool(np.isin(offset, self.offsets(*self.rows_of(name))))
 
     def offsets(self, first: int, behind: int) -> Numbers:
         """The offsets of rows [first, behind)."""
@@ -333,6 +345,14 @@ class RunIndex:
             part = batch.slice(first - self._bases[number], behind - first)
             yield part
             first += part.num_rows
+
+
+def _covered(lows: Numbers, highs: Numbers) -> list[int]:
+    """The numbers in any of these ranges, each from `lows` up to and with `highs`."""
+    opened = np.bincount(lows, minlength=int(highs.max(initial=-1)) + 2)
+    closed = np.bincount(highs + 1, minlength=len(opened))
+    covered: list[int] = np.flatnonzero(np.cumsum(opened - closed)).tolist()
+    return covered
 
 
 def counts_in(runs: Iterable[RunIndex], names: pa.Array, before: int) -> Numbers:
