@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_storage.arrays import Numbers
 from kmq_storage.errors import DataLossError
+from kmq_storage.format.binary_columns import binary_column
 from kmq_storage.format.lost_messages import LostMessages, decoded
 from kmq_storage.format.plain_columns import flags_of, number_column
 from kmq_storage.keyed.index import QueueIndex
@@ -84,7 +84,7 @@ class Losses:
         if not (asked.most and self._follow(topic)):
             return
         gaps = self._gaps
-        is_known = pc.is_in(asked.names, value_set=pa.array(gaps.known, asked.names.type))
+        is_known = pc.is_in(asked.names, value_set=binary_column(list(gaps.known)))
         own = np.flatnonzero(flags_of(is_known))
         queues = asked.names.take(number_column(own)).to_pylist()
         borders = gaps.borders(queues)

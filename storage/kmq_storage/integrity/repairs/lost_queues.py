@@ -15,7 +15,7 @@ from kmq_storage import limits
 from kmq_storage.arrays import Numbers
 from kmq_storage.errors import CorruptionError
 from kmq_storage.format.lost_messages import LostMessages, encoded
-from kmq_storage.format.plain_columns import numbers_of
+from kmq_storage.format.plain_columns import number_column, numbers_of
 from kmq_storage.integrity.files.runs import LostRows
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.run_index import RunIndex, counts_in
@@ -57,7 +57,7 @@ class LostQueues:
             yield list(
                 map(
                     LostMessages,
-                    names.take(pa.array(queues[here[firsts]])).to_pylist(),
+                    names.take(number_column(queues[here[firsts]])).to_pylist(),
                     indexes[here[firsts]].tolist(),
                     (indexes[here[lasts]] + 1).tolist(),
                 )
