@@ -145,19 +145,18 @@ def columns(given: Given, option: str) -> tuple[str, ...] | None:
 def queues(given: Given, option: str) -> WantedQueues | None:
     """Names of queues, and beginnings of names that end with a star; None when not given.
 
-    They are separated by commas. In a JSON array each is a name as it is, or in base64.
+    They are separated by commas. In a JSON array each is a name as it is, or in base64, or either
+    as a prefix.
     """
     text = given.get(option.lower())
     if text is None:
         return None
     if text.lstrip().startswith("["):  # a name that begins so has to be in an array
-        listed = _listed(text)
-        names = [b""] if listed is None else [_queue_name(each) for each in listed]
-        if b"" in names:
-            refuse(
-                option, text, 'a JSON array of names of queues such as ["a, b", {"base64": "/w=="}]'
-            )
-        return WantedQueues(tuple(names))
+        wanted = _wanted(_listed(text))
+        if wanted is None:
+            example = '["a, b", {"base64": "/w=="}, {"prefix": "c, "}]'
+            refuse(option, text, f"a JSON array of names of queues such as {example}")
+        return wanted
     words = [utf8(each.strip()) for each in text.split(",")]
     if b"" in words:
         refuse(option, text, "names of queues, or beginnings such as user/*, with commas between")
@@ -165,14 +164,28 @@ def queues(given: Given, option: str) -> WantedQueues | None:
     return WantedQueues(tuple(each for each in words if not each.endswith(b"*")), prefixes)
 
 
+def _wanted(listed: list[Any] | None) -> WantedQueues | None:
+    """Return the queues of a JSON array; None where one of its elements is none."""
+    begun = [each["prefix"] for each in listed or () if _has_only(each, "prefix")]
+    prefixes = [_queue_name(each) for each in begun]
+    names = [_queue_name(each) for each in listed or () if not _has_only(each, "prefix")]
+    if listed is None or b"" in (*names, *prefixes):
+        return None
+    return WantedQueues(tuple(names), tuple(prefixes))
+
+
 def _queue_name(element: Any) -> bytes:
     """Return the name of a queue in an element of a JSON array; nothing where there is none."""
     if isinstance(element, str):
         return utf8(element)
-    if isinstance(element, dict) and list(element) == ["base64"]:
+    if _has_only(element, "base64"):
         with suppress(ValueError):
             return b64decode(str(element["base64"]), validate=True)
     return b""
+
+
+def _has_only(element: Any, member: str) -> bool:
+    return isinstance(element, dict) and list(element) == [member]
 
 
 def utf8(text: str) -> bytes:

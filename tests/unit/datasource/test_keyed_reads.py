@@ -106,7 +106,7 @@ CHOSEN = {
     "a beginning": ("a/*", [b"a/1", b"a/2", b"a/\xff"]),
     "both": ("a/*, b/2, a/1", [b"a/1", b"a/2", b"a/\xff", b"b/2"]),
     "all": ("*", NAMES),
-    "names as they stand": ('["a/*", "b/1"]', [b"b/1"]),
+    "as they stand": ('["a/*", "b/1", {"prefix": "a/1"}]', [b"a/1", b"b/1"]),
     "a name that is no text": ('["b/1", {"base64": "YS//"}]', [b"a/\xff", b"b/1"]),
     "nobody": ("c", []),
     "an empty array": ("[]", []),
