@@ -68,14 +68,16 @@ assert whole.count() == 10, whole.count()
 
 kmq.register(spark)
 assert spark.read.format("kmq").option("subscribe", "totals").load(url).count() == 25
-try:
-    spark.read.format("kmq").option("subscribe", "nowhere").load(url).count()
-except Exception as error:
-    assert "Topic[nowhere] doesn't exist." in str(error), error
-try:
-    spark.read.format("kmq").option("subscribe", "orders").load(os.path.relpath(url)).count()
-except Exception as error:
-    assert "expected a full path or a URL" in str(error), error
+def refusal(topic, place):
+    try:
+        spark.read.format("kmq").option("subscribe", topic).load(place).count()
+    except Exception as error:
+        return str(error)
+    return "nothing was refused"
+
+assert "Topic[nowhere] doesn't exist." in refusal("nowhere", url), refusal("nowhere", url)
+told = refusal("orders", os.path.relpath(url))
+assert "expected a full path or a URL" in told, told
 os.chdir(os.path.dirname(lake))
 with kmq.incremental(spark, url, "old", subscribe="orders", archive=os.path.basename(lake)) as new:
     assert new.df.count() == 10, new.df.count()

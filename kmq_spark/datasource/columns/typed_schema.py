@@ -6,7 +6,7 @@ type has no counterpart at all is refused at load(), by its name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
@@ -47,6 +47,7 @@ _EXTRAS = (
     StructField("_headers", HEADERS),
     StructField("_properties", PROPERTIES),
 )
+_ALWAYS = (*_METADATA, *_EXTRAS)
 _WIDER = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -90,9 +91,9 @@ def check_one_kind(topics: Sequence[Topic]) -> None:
 def chosen_of_all(names: Sequence[str], topics: Sequence[Topic]) -> StructType:
     """Columns of typed topics; InvalidRequestError unless each topic has them, of one type."""
     first, *others = {topic.settings.schemas: topic for topic in topics}.values()
-    found = chosen(names, all_typed_columns(first))
+    found = chosen(names, typed_columns(first, names), _names_of(first))
     for topic in others:
-        own = {field.name: field.dataType for field in all_typed_columns(topic).fields}
+        own = {field.name: field.dataType for field in typed_columns(topic, names).fields}
         for field in found.fields:
             kind = own.get(field.name)
             if kind != field.dataType:
@@ -107,15 +108,18 @@ def chosen_of_all(names: Sequence[str], topics: Sequence[Topic]) -> StructType:
     return found
 
 
-def chosen(names: Sequence[str], everything: StructType) -> StructType:
-    """The columns of these names, in their order; InvalidRequestError for one that isn't there."""
+def chosen(names: Sequence[str], there: StructType, known: Sequence[str]) -> StructType:
+    """The columns of these names, in their order; InvalidRequestError for one that isn't there.
+
+    `known`: all names that there are.
+    """
     for name in names:
-        if name not in everything.names:
-            hint = nearest(name, everything.names) or f"; there are {', '.join(everything.names)}"
+        if name not in there.names:
+            hint = nearest(name, known) or f"; there are {', '.join(known)}"
             raise InvalidRequestError(
                 f"option 'columns' names {name!r}, which no record has{hint}", option="columns"
             )
-    return StructType([everything[name] for name in names])
+    return StructType([there[name] for name in names])
 
 
 def typed_spark_schema(schema: pa.Schema, *, include_metadata: bool) -> StructType:
@@ -124,11 +128,23 @@ def typed_spark_schema(schema: pa.Schema, *, include_metadata: bool) -> StructTy
     return StructType([*fields, *(_METADATA if include_metadata else ())])
 
 
-def all_typed_columns(topic: Topic) -> StructType:
-    """Every column that a read of a typed topic can have."""
+def typed_columns(topic: Topic, names: Collection[str]) -> StructType:
+    """Those of these columns that a read of a typed topic can have.
+
+    InvalidRequestError if Spark has no type for one of them; it needs none for the others.
+    """
+    own = [StructField(f.name, _spark_type(f)) for f in _schema_of(topic) if f.name in names]
+    return StructType([*own, *(field for field in _ALWAYS if field.name in names)])
+
+
+def _names_of(topic: Topic) -> list[str]:
+    return [*_schema_of(topic).names, *(field.name for field in _ALWAYS)]
+
+
+def _schema_of(topic: Topic) -> pa.Schema:
     schema = topic.settings.schema
     assert schema is not None, "a typed topic has a schema"
-    return StructType([*typed_spark_schema(schema, include_metadata=True).fields, *_EXTRAS])
+    return schema
 
 
 def _spark_type(field: pa.Field) -> DataType:
@@ -138,7 +154,7 @@ def _spark_type(field: pa.Field) -> DataType:
     except (PySparkException, ValueError) as error:
         raise InvalidRequestError(
             f"column {field.name!r} is {field.type}, for which Spark has no type; "
-            "read it with store.read",
+            "leave it out by option 'columns', or read it with store.read",
             column=field.name,
         ) from error
     return kind

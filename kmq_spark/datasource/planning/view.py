@@ -16,13 +16,13 @@ from kmq_spark.datasource.columns.schema import (
 )
 from kmq_spark.datasource.columns.typed_schema import (
     METADATA_NAMES,
-    all_typed_columns,
     check_one_kind,
     chosen,
     chosen_of_all,
     lacking,
     one_schema,
     spark_arrow_schema,
+    typed_columns,
     typed_spark_schema,
 )
 from kmq_spark.datasource.options.source_options import SourceOptions
@@ -73,7 +73,7 @@ class View:
     def _check_columns(wanted: StructType, topics: Sequence[Topic]) -> None:
         """Check each topic by itself: the schemas of several topics are altered one by one."""
         for topic in {topic.settings.schemas: topic for topic in topics}.values():
-            lost = lacking(wanted, all_typed_columns(topic))
+            lost = lacking(wanted, typed_columns(topic, wanted.names))
             if lost is not None:
                 raise InvalidRequestError(
                     f"topic {topic.name} has no column {lost.name!r} of type "
@@ -123,7 +123,8 @@ def columns_of_read(topics: Sequence[Topic], options: SourceOptions) -> StructTy
 
 def _plain_columns(options: SourceOptions, *, keyed: bool) -> StructType:
     if options.columns is not None:
-        return _with_included(chosen(options.columns, all_columns(keyed=keyed)), options)
+        there = all_columns(keyed=keyed)
+        return _with_included(chosen(options.columns, there, there.names), options)
     return spark_schema(
         include_headers=options.include_headers,
         include_properties=options.include_properties,

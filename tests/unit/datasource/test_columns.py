@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,13 @@ def test_columns_that_no_record_has_are_refused_at_load(
 ) -> None:
     with pytest.raises(InvalidRequestError, match=message):
         _read(shop, topics, **options)
+
+
+def test_a_column_that_spark_has_no_type_for_can_be_left_out(shop: Shop) -> None:
+    schema = pa.schema([("id", pa.int64()), ("exact", pa.decimal256(50, 2))])
+    shop.create("wide", schema=schema)
+    with shop.store.producer() as producer:
+        producer.send("wide", {"id": 7, "exact": Decimal("1.25")})
+    assert _read(shop, "wide", columns="id,_offset").to_pylist() == [{"id": 7, "_offset": 0}]
+    with pytest.raises(InvalidRequestError, match=r"'exact' .* leave it out by option 'columns'"):
+        _read(shop, "wide", columns="id,exact")
