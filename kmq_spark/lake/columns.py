@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from kmq_spark.lake.record import DELTA, ArchiveRecord
+from kmq_spark.lake.record import DELTA, PARQUET, ArchiveRecord
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.format.typed import stored_type
 from kmq_storage.log.state.store_state import StoreState
@@ -50,8 +50,9 @@ def check_columns(
 
 def check_folder_columns(fields: Sequence[pa.Field], record: ArchiveRecord) -> None:
     """InvalidRequestError for a column with the name of one that is in the names of folders."""
+    folders = {*record.partitioned_by, *(["batch"] if record.format == PARQUET else [])}
     for field in fields:
-        if field.name.lower() in record.partitioned_by:
+        if field.name.lower() in folders:
             raise InvalidRequestError(
                 f"column {field.name!r} has the name of a column that the archive itself has; "
                 "archive into Delta (file_format='delta'), or copy the records into a topic with "

@@ -188,11 +188,12 @@ def _sums(store: kmq.Store, path: Path, file_format: str, case_sensitive: bool) 
     )
 
 
+@pytest.mark.parametrize("name", ["kmq_Day", "batch"])
 def test_a_column_with_the_name_of_a_folder_is_refused_before_the_archive_is_there(
-    store: kmq.Store, tmp_path: Path
+    store: kmq.Store, tmp_path: Path, name: str
 ):
-    store.create_topic("sums", schema=pa.schema([("kmq_Day", pa.date32())]))
-    with pytest.raises(InvalidRequestError, match="column 'kmq_Day' has the name of a column that"):
+    store.create_topic("sums", schema=pa.schema([(name, pa.date32())]))
+    with pytest.raises(InvalidRequestError, match=f"column '{name}' has the name of a column that"):
         _sums(store, tmp_path / "lake", PARQUET, True)
     assert not (tmp_path / "lake" / FOLDER).exists()
     assert _sums(store, tmp_path / "lake", DELTA, True).format == DELTA
