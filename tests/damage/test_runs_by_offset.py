@@ -21,6 +21,7 @@ from kmq_storage.model import Chunk
 
 QUEUES, MESSAGES, BATCH_ROWS = 20, 30, 25
 ALL = QUEUES * MESSAGES
+NAMES = [f"queue {n:02}" for n in range(QUEUES)]
 
 
 @pytest.fixture
@@ -30,8 +31,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with kmq.open(tmp_path / "store", maintenance=False) as store:
         queues = store.keyed_queues("inbox")
         for number in range(MESSAGES):
-            names = [f"queue {n:02}" for n in range(QUEUES)]
-            queues.put_batch(names, [_message(n, number) for n in range(QUEUES)])
+            queues.put_batch(NAMES, [_message(n, number) for n in range(QUEUES)])
         assert store.seal().segments == 1
         store.checkpoint()
     return tmp_path / "store"
@@ -43,7 +43,7 @@ def _message(queue: int, number: int) -> bytes:
 
 def _damage(folder: Path, *messages: bytes) -> tuple[Path, bytes]:
     """The run's file, and its bytes before."""
-    (file,) = folder.glob("segments/*/0/*.arrow")
+    file = max(folder.glob("segments/*/0/*.arrow"))
     whole = contents = file.read_bytes()
     for message in messages:
         at = contents.index(message)
@@ -83,20 +83,43 @@ def test_readers_by_offset_get_each_record_of_whole_batches(folder: Path, hurt: 
 
 
 @pytest.mark.parametrize("read", ["consume", "read", "find"])
-def test_the_error_names_the_damaged_batch_and_its_queues(folder: Path, read: str):
-    _damage(folder, _message(7, 11))
+def test_the_error_names_the_damaged_batch_and_its_messages(folder: Path, read: str):
+    with kmq.open(folder, maintenance=False) as store:  # the run that is damaged is the second
+        queues = store.keyed_queues("inbox")
+        queues.put_batch(NAMES * MESSAGES, [b"later %d" % n for n in range(ALL)])
+        store.seal()
+    _damage(folder, b"later %d" % (11 * QUEUES + 7))
     calls: dict[str, Callable[[kmq.Store], object]] = {
         "consume": lambda store: list(iter(store.consumer(topics=["inbox"]).consume, [])),
         "read": lambda store: store.read("inbox").read_all(),
         "find": lambda store: store.find("inbox", key=b"queue 07"),
     }
-    told = r"at byte \d+ \(messages of the queues .*?\)"
+    told = r"at byte \d+ \(messages of the queues b'(.*)', index (\d+) to b'(.*)', index (\d+)\)"
     with kmq.open(folder, read_only=True) as store:
-        with pytest.raises(CorruptionError) as wanted:
-            store.keyed_queues("inbox").get("queue 07", 11, 1)
-        with pytest.raises(CorruptionError) as raised:
+        with pytest.raises(CorruptionError, match=told) as raised:
             calls[read](store)
-    assert re.findall(told, str(raised.value)) == re.findall(told, str(wanted.value)) != []
+        (found,) = re.findall(told, str(raised.value))
+        assert raised.value.context["queues"] in str(raised.value)
+        queues = store.keyed_queues("inbox")
+        for name, index, before in ((*found[:2], -1), (*found[2:], 1)):
+            with pytest.raises(CorruptionError, match="can't be read"):
+                queues.get(name, int(index), 1)
+            assert queues.get(name, int(index) + before, 1)
+
+
+def test_of_long_names_the_error_names_the_beginning(tmp_path: Path):
+    name = b"\xff" * limits.QUEUE_NAME_BYTES_MAX
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.keyed_queues("inbox").put_batch([name, b"a"], [b"message", b"other"])
+        store.seal()
+    _damage(tmp_path / "store", b"message")
+    with kmq.open(tmp_path / "store", read_only=True) as store:
+        (damage,) = store.verify(deep=True).damage
+        with pytest.raises(CorruptionError) as raised:
+            store.read("inbox").read_all()
+    for text in (damage.reason, str(raised.value)):
+        assert "\\xff'..., index 0)" in text
+        assert len(text) < 2_000
 
 
 def test_who_goes_on_behind_each_error_does_not_read_the_run_anew(

@@ -18,8 +18,9 @@ from kmq_storage.format.queue_table import Beginnings, beginnings_of_all
 from kmq_storage.format.segment import SegmentFooter
 from kmq_storage.integrity.files.batches import stored_batch
 from kmq_storage.integrity.report import Damage
+from kmq_storage.log.reading.damaged_runs import messages_in_words
 from kmq_storage.log.reading.reader import ChunkReader
-from kmq_storage.log.reading.run_index import RunIndex, counts_in
+from kmq_storage.log.reading.run_index import RunIndex
 from kmq_storage.log.reading.runs import RunByOffset, run_offsets
 from kmq_storage.log.reading.scan import Slice
 from kmq_storage.log.state.topic_state import Topic
@@ -108,8 +109,10 @@ def of_run(
     named = ""
     with suppress(CorruptionError):
         if known := runs():
-            spans = "; ".join(_messages_at(known, segment, *span) for span in _spans(chunks))
-            named = f" (messages of the queues: {spans})"
+            base = segment.base_offset
+            rows = ((first - base, behind - base) for first, behind in _spans(chunks))
+            spans = "; from ".join(messages_in_words(known, *each) for each in rows)
+            named = f" (messages of the queues: from {spans})"
     start, end = segment.base_offset, segment.end_offset
     return replace(damage, start=start, end=end, reason=f"{damage.reason}{named}")
 
@@ -122,22 +125,6 @@ def _spans(chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
         start = found.pop()[0] if follows else chunk.base_offset
         found.append((start, chunk.end_offset))
     return found
-
-
-def _messages_at(runs: Sequence[RunIndex], segment: Segment, start: int, end: int) -> str:
-    first, last = (_message_at(runs, at - segment.base_offset) for at in (start, end - 1))
-    return f"from {first} to {last}"
-
-
-def _message_at(runs: Sequence[RunIndex], row: int) -> str:
-    """The queue and index of a row in the last of these runs, in words."""
-    run = runs[-1]
-    queue = run.queue_of(row)
-    if queue is None:
-        return "a record of no queue"
-    _, behind = run.rows_of(queue)
-    index = int(counts_in(runs, pa.array([queue]), run.place.end_offset)[0]) - (behind - row)
-    return f"{queue!r}, index {index}"
 
 
 def missing_of_run(

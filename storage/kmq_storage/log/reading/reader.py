@@ -72,6 +72,8 @@ class ChunkReader:
         self._footers: OrderedDict[str, SegmentFooter] = OrderedDict()
         #: The address of a map, and the start and end of its bytes that are in memory.
         self._near = (0, 0, 0)
+        #: The messages of damaged batches of runs, in words, by file.
+        self.told: dict[str, str] = {}
         #: The last run that was read by offsets, with its file and layout.
         self._run: tuple[str, Layout, RunByOffset] | None = None
 
@@ -218,6 +220,8 @@ class ChunkReader:
 
     def _lost(self, place: Place, error: Exception) -> KmqError:
         """The error for an unreadable place, with file and position only."""
+        if isinstance(error, CorruptionError) and "queues" in error.context:
+            return error  # of a run
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             return unavailable(error, self._files.url)
         file = self._files.named(place.location.file)
@@ -248,22 +252,20 @@ class ChunkReader:
         batches, damaged = decoded(chunks, partial(self._decode, layout=layout))
         if not damaged:
             return RunByOffset(batches)
-        lost = None
+        damage, lost = self._damage_of(damaged), None
+        if not batches:
+            raise damage if "queues" in damage.context else damaged[0][1]
         with suppress(CorruptionError):  # the column of offsets is often whole
             lost = run_offsets([self._decode(chunk, _OFFSETS) for chunk, _ in damaged])
-        return RunByOffset(batches, damaged[0][0], self._damage_of(damaged), lost)
+        return RunByOffset(batches, damaged[0][0], damage, lost)
 
     def _damage_of(self, damaged: Sequence[tuple[Chunk, CorruptionError]]) -> CorruptionError:
         """The error for the first of a run's damaged batches, with its queues."""
-        from kmq_storage.log.reading.damaged_runs import queues_in_words  # only when needed
+        from kmq_storage.log.reading.damaged_runs import with_queues  # only when needed
 
         chunk, error = damaged[0]
-        lost, named = self._lost(chunk, error), ""
-        with suppress(CorruptionError, OSError):
-            if footer := self._footers.get(chunk.location.file):
-                named = queues_in_words(footer, chunk, self.message)
-        others = f", and {len(damaged) - 1} more of its batches" if len(damaged) > 1 else ""
-        return CorruptionError(f"{lost.message}{named}{others}", **lost.context)
+        lost, footer = self._lost(chunk, error), self._footers.get(chunk.location.file)
+        return with_queues(lost, footer, [each for each, _ in damaged], self.message)
 
     def known_bytes(self, file: str, row: Row) -> bytes | None:
         """The bytes of a row's batch, if its file is mapped and they are valid; else None."""

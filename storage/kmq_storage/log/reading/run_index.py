@@ -36,6 +36,8 @@ _FEW = 64
 _BATCHES_KEPT = 8
 #: Messages are read together from batches within this many bytes.
 _TOGETHER_BYTES = 32 * 1024 * 1024
+#: So many bytes of a queue's name are told.
+_TOLD_BYTES = 100
 _VALUES = Layout(only=("value",))
 _OFFSETS = Layout(only=("offset",))
 
@@ -329,8 +331,8 @@ class RunIndex:
         """The queues with messages in a batch, in words."""
         first, behind = self._bounds[number : number + 2].tolist()
         with suppress(CorruptionError):
-            queues = f"{self.queue_of(first)!r} to {self.queue_of(behind - 1)!r}"
-            return f" (messages of the queues {queues})"
+            queues = [named_queue(self.queue_of(row)) for row in (first, behind - 1)]
+            return f" (messages of the queues {queues[0]} to {queues[1]})"
         return ""
 
     def queue_of(self, row: int) -> bytes | None:
@@ -345,6 +347,13 @@ class RunIndex:
             part = batch.slice(first - self._bases[number], behind - first)
             yield part
             first += part.num_rows
+
+
+def named_queue(queue: bytes | None) -> str:
+    """A queue in words, with a bounded part of its name."""
+    if queue is None:
+        return "no queue"
+    return repr(queue) if len(queue) <= _TOLD_BYTES else f"{queue[:_TOLD_BYTES]!r}..."
 
 
 def _covered(lows: Numbers, highs: Numbers) -> list[int]:

@@ -118,7 +118,7 @@ class RunByOffset:
 def decoded(
     chunks: Sequence[Chunk], decode: Callable[[Chunk], pa.RecordBatch]
 ) -> tuple[list[pa.RecordBatch], list[tuple[Chunk, CorruptionError]]]:
-    """The whole batches of a run, and the damaged ones; an error when none is whole."""
+    """The whole batches of a run, and the damaged ones."""
     batches: list[pa.RecordBatch] = []
     damaged: list[tuple[Chunk, CorruptionError]] = []
     for chunk in chunks:
@@ -130,8 +130,6 @@ def decoded(
             if error.context.get("missing"):
                 raise
             damaged.append((chunk, error))
-    if damaged and not batches:
-        raise damaged[0][1]
     return batches, damaged
 
 

@@ -137,6 +137,10 @@ def scan(
                 yield part
                 start = part.end
         except CorruptionError as error:
+            if "queues" in error.context:
+                from kmq_storage.log.reading.damaged_runs import with_indexes  # only when needed
+
+                raise with_indexes(log, reader.told, topic, error) from error
             topic = moved(log, topic.id, error)
             if moved_file(error) == missing:
                 raise
