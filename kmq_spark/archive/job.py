@@ -273,6 +273,7 @@ def _write_delta(batch: DataFrame, place: ArchivePlace, record: ArchiveRecord, n
         .option("txnVersion", number)
         .option("mergeSchema", "true")
         .option("delta.enableDeletionVectors", "false")  # readers go by the files alone
+        .option("delta.columnMapping.mode", "none")
         .partitionBy(record.column("topic"), record.column("day"))
         .save(place.url)
     )

@@ -131,7 +131,7 @@ def check_readable(place: ArchivePlace) -> None:
     """
     table = _delta_table(place)
     if table is not None:
-        _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
+        _refuse_unreadable(place.url, table)
 
 
 def _delta_table(place: ArchivePlace) -> DeltaTable | None:
@@ -151,7 +151,7 @@ def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[Archive
     table = _delta_table(place)
     if table is None:
         raise no_files(place)
-    _refuse_unreadable(place.url, set(table.protocol().reader_features or ()))
+    _refuse_unreadable(place.url, table)
     actions = pa.table(table.get_add_actions(flatten=True))
     # Statistics of a topic's own columns may have values that Python has no type for.
     facts = _facts(record)
@@ -166,7 +166,11 @@ def _facts(record: ArchiveRecord) -> set[str]:
     return {"path", "size_bytes", "num_records", f"partition.{record.column('topic')}", *bounds}
 
 
-def _refuse_unreadable(path: str, features: set[str]) -> None:
+def _refuse_unreadable(path: str, table: DeltaTable) -> None:
+    features = set(table.protocol().reader_features or ())
+    # Reader version 2 has column mapping without a list of features.
+    if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+        features.add("columnMapping")
     if wrong := sorted(features - _HARMLESS):
         raise InvalidRequestError(
             f"archive {path} is a Delta table with {', '.join(wrong)}: its files alone don't say "

@@ -77,6 +77,32 @@ def test_history_and_log_are_one_table_while_the_archive_grows(
         assert shop.store.describe_topic("orders").rows == 15
 
 
+MAPPED = {
+    "delta.columnMapping.mode": "name",
+    "delta.minReaderVersion": "2",
+    "delta.minWriterVersion": "5",
+}
+
+
+def test_nothing_is_trimmed_for_a_table_whose_columns_have_other_names_in_its_files(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+):
+    path, places = tmp_path / "lake", _send(shop)
+    default = "spark.databricks.delta.properties.defaults.columnMapping.mode"
+    spark.conf.set(default, "name")
+    try:
+        _archive(spark, shop.url, path, topics=["orders"], file_format="delta", keep=0)
+    finally:
+        spark.conf.unset(default)
+    assert _places(_whole(spark, shop, path)) == Counter(places)
+    settings = ", ".join(f"'{name}' = '{value}'" for name, value in MAPPED.items())
+    spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ({settings})")
+    _send(shop)
+    with pytest.raises(InvalidRequestError, match="Delta table with columnMapping"):
+        _archive(spark, shop.url, path, keep=0)
+    assert shop.store.describe_topic("orders").rows == 15
+
+
 @pytest.mark.parametrize("file_format", FORMATS)
 @pytest.mark.parametrize("fail_on_data_loss", [True, False])
 def test_a_batch_whose_end_was_lost_is_archived_once(
