@@ -174,3 +174,22 @@ def test_where_the_queues_are_unknown_each_is_told_that_it_may_have_lost_message
         queues = store.keyed_queues("inbox")
         tell_losses(queues, *NAMES)
         assert sum(map(len, _really_lost(queues).values())) == BATCH_ROWS
+
+
+@pytest.mark.parametrize("others", [[], [b"message 3"]])
+def test_records_of_no_queue_that_are_lost_are_told_to_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: list[bytes]
+):
+    monkeypatch.setattr(limits, "RUN_BATCH_ROWS", BATCH_ROWS)
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        with store.keyed_queues("inbox"), store.producer() as producer:
+            for number in range(MESSAGES):
+                producer.send("inbox", b"no key %d" % number)
+                producer.send("inbox", b"message %d" % number, key=NAMES[0])
+        store.seal()
+    _damage(tmp_path / "store", b"no key 3", *others)
+    with _repaired(tmp_path / "store") as store:
+        told = _lost_of(store.keyed_queues("inbox"))
+        assert told == ({NAMES[0]: [(0, BATCH_ROWS - 1)]} if others else {})
+        with pytest.raises(kmq.DataLossError):
+            store.read("inbox").read_all()

@@ -34,34 +34,36 @@ class LostQueues:
         self, segment: Segment, lost: LostRows | None, spans: Sequence[tuple[int, int]]
     ) -> list[bytes | None]:
         """For each range of lost offsets of a run its messages, encoded; None where unknown."""
-        if spans and lost is not None:
+        known = [place for place in self._places if place.end_offset <= segment.end_offset]
+        if spans and lost is not None and known and known[-1].location == segment.location:
             with suppress(CorruptionError):
-                found = [encoded(each) for each in self._found(segment, lost, spans)]
+                runs = [RunIndex(self._reader, place, self._topic) for place in known]
+                found = [encoded(each) for each in _found(runs, lost, spans)]
                 if sum(map(len, found)) <= limits.LOST_MESSAGES_BYTES_MAX:
                     return [*found]
         return [None] * len(spans)
 
-    def _found(
-        self, segment: Segment, lost: LostRows, spans: Sequence[tuple[int, int]]
-    ) -> Iterator[list[LostMessages]]:
-        known = [place for place in self._places if place.end_offset <= segment.end_offset]
-        runs = [RunIndex(self._reader, place, self._topic) for place in known]
-        names, queues, rows, offsets = _messages(runs[-1], lost)
-        ends = runs[-1].spans(names)[1]
-        indexes = counts_in(runs, names, segment.end_offset)[queues] - ends[queues] + rows
-        order = np.argsort(offsets)
-        for low, high in offsets[order].searchsorted(spans).tolist():
-            here = np.sort(order[low:high])
-            firsts = np.flatnonzero(np.diff(queues[here], prepend=-1))
-            lasts = [*(firsts[1:] - 1), len(here) - 1]
-            yield list(
-                map(
-                    LostMessages,
-                    names.take(number_column(queues[here[firsts]])).to_pylist(),
-                    indexes[here[firsts]].tolist(),
-                    (indexes[here[lasts]] + 1).tolist(),
-                )
+
+def _found(
+    runs: Sequence[RunIndex], lost: LostRows, spans: Sequence[tuple[int, int]]
+) -> Iterator[list[LostMessages]]:
+    """The lost messages in each range of offsets of the last of these runs."""
+    names, queues, rows, offsets = _messages(runs[-1], lost)
+    ends = runs[-1].spans(names)[1]
+    indexes = counts_in(runs, names, runs[-1].place.end_offset)[queues] - ends[queues] + rows
+    order = np.argsort(offsets)
+    for low, high in offsets[order].searchsorted(spans).tolist():
+        here = np.sort(order[low:high])
+        firsts = np.flatnonzero(np.diff(queues[here], prepend=-1))
+        behind = np.append(firsts[1:], len(here))[: len(firsts)]
+        yield list(
+            map(
+                LostMessages,
+                names.take(number_column(queues[here[firsts]])).to_pylist(),
+                indexes[here[firsts]].tolist(),
+                (indexes[here[behind - 1]] + 1).tolist(),
             )
+        )
 
 
 def _messages(run: RunIndex, lost: LostRows) -> tuple[pa.Array, Numbers, Numbers, Numbers]:
