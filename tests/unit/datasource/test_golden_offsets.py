@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from kmq_spark.datasource.offsets import parse_stream_offset
 CHECKPOINT = Path(__file__).resolve().parents[2] / "data" / "checkpoint-1"
 
 
-def _text(batch: int) -> str:
-    return (CHECKPOINT / "offsets" / str(batch)).read_text().splitlines()[-1]
+def _text(batch: int, checkpoint: Path = CHECKPOINT) -> str:
+    return (checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1]
 
 
 @pytest.mark.parametrize(("batch", "end"), [(0, 15), (1, 30), (2, 40)])
@@ -32,3 +33,12 @@ def test_offsets_of_the_golden_checkpoint_are_read_as_they_were_written(
 def test_the_same_offsets_have_the_same_text_today(batch: int) -> None:
     offset = parse_stream_offset(json.loads(_text(batch)))
     assert json.dumps(offset.to_json()) == _text(batch)
+
+
+def test_losses_of_the_golden_checkpoint_are_read_and_written_as_they_were() -> None:
+    text = _text(0, CHECKPOINT.with_name("checkpoint-1-losses"))
+    offset = parse_stream_offset(json.loads(text))
+    assert (offset.positions, offset.first) == ({"totals": {0: 40}}, {"totals": {0: 22}})
+    assert offset.lost == 12
+    assert offset.losses == {(uuid.UUID(bytes=bytes([31]) * 16), 0): ((10, 22),)}
+    assert json.dumps(offset.to_json()) == text
