@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -45,12 +44,24 @@ class ArchivedRange:
 
     @property
     def absent(self) -> list[Span]:
-        """The ranges of its other offsets that no file can have."""
-        known = [each.offsets or (self.start, self.end - 1) for each in self.files]
-        held = sorted([*((low, high + 1) for low, high in known), *self.lost])
-        starts = accumulate((end for _, end in held), max, initial=self.start)
-        ends = [*(start for start, _ in held), self.end]
-        return [(low, high) for low, high in zip(starts, ends, strict=True) if low < high]
+        """The ranges of its other offsets that no file can have.
+
+        Rows that were deleted leave short ones between two files: those count that are longer than
+        half of the shorter file.
+        """
+        held = [(low, end, 0) for low, end in self.lost]
+        for file in self.files:
+            if file.offsets is None:
+                return []
+            low, high = file.offsets
+            held.append((low, high + 1, high + 1 - low))
+        found, position, before = [], self.start, 0
+        for low, end, size in [*sorted(held), (self.end, self.end, 0)]:
+            if 2 * (low - position) > min(before, size):
+                found.append((position, low))
+            if end >= position:
+                position, before = end, size
+        return found
 
     def between(self, start: int, end: int) -> ArchivedRange:
         """Some of these records."""

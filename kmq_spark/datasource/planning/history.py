@@ -53,6 +53,9 @@ class History:
     state: StoreState
     _times: dict[tuple[bytes, int], Mapping[int, int]] = field(default_factory=dict, repr=False)
     _lows: dict[tuple[bytes, int], int] = field(default_factory=dict, repr=False)
+    _absent: dict[tuple[bytes, int], Sequence[tuple[int, int]]] = field(
+        default_factory=dict, repr=False
+    )
 
     def low(self, topic: Topic, number: int) -> int:
         """Return the first offset of a partition that the archive or the log holds.
@@ -99,10 +102,20 @@ class History:
             place.between(last, place.end),
         )
 
-    def absent(self, archived: ArchivedRange) -> Sequence[tuple[int, int]]:
-        """Return the offsets that were archived, and that no file can have any more."""
-        topic = self.state.topic_by_id(archived.topic_id.bytes)
-        return archived.absent if topic is not None and _is_dense(topic) else ()
+    def absent(self, archived: ArchivedRange) -> list[tuple[int, int]]:
+        """Return the offsets of a range that were archived, and that no file can have any more."""
+        topic, number = self.state.topic_by_id(archived.topic_id.bytes), archived.partition
+        if topic is None or not _is_dense(topic):
+            return []
+        key = topic.id, number
+        if key not in self._absent:  # of the whole partition: a part doesn't tell
+            _, end = self._archived(topic, number)
+            whole = (topic.topic_id, number, self.low(topic, number), end)
+            self._absent[key] = self.archive.range(topic.name, *whole).absent
+        inside = (
+            (max(low, archived.start), min(end, archived.end)) for low, end in self._absent[key]
+        )
+        return [(low, end) for low, end in inside if low < end]
 
     def split(self, wanted: Iterable[TopicRange]) -> tuple[list[ArchivedRange], list[TopicRange]]:
         """Divide into what the archive holds and the rest, of which the log may have lost some."""

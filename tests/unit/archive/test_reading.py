@@ -142,6 +142,18 @@ def test_only_files_that_can_hold_the_range_are_opened(orders: Archive):
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
+def test_between_two_files_only_what_is_long_beside_them_is_absent(
+    tmp_path: Path, file_format: str
+):
+    spans = [range(5), range(7, 12), range(15, 20)]  # one may lack two rows, but not three
+    path = archive(tmp_path / "archive", file_format, *(records(0, each) for each in spans))
+    found = open_archive(path, STORE)
+    assert found.range("orders", ORDERS, 0, 0, 20).absent == [(12, 15)]
+    assert found.range("orders", ORDERS, 0, 0, 21).absent == [(12, 15), (20, 21)]
+    assert found.range("orders", ORDERS, 1, 0, 20).absent == [(0, 20)]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
 def test_what_the_files_hide_by_compressing_it_is_weighed(tmp_path: Path, file_format: str):
     alike = pa.array([b"x" * 10_000] * 500)
     batch = records(0, range(500)).drop_columns("value").append_column("value", alike)

@@ -182,6 +182,26 @@ def test_a_partition_of_which_nothing_is_left_in_an_archive_begins_in_the_log(
         _reader(archiver, startingOffsets='{"orders": {"0": 10, "1": 3}}').partitions()
 
 
+def test_rows_that_were_deleted_from_a_table_are_no_loss_except_where_it_ends(
+    shop: Shop, tmp_path: Path
+):
+    archiver = Archiver(shop, tmp_path / "lake")
+    for _ in range(3):
+        _send(shop, 5)
+        archiver.run()
+    DeltaTable(archiver.path).delete("offset in (0, 2, 5, 9, 10, 14)")
+    with pytest.raises(DataLossError, match="orders-0: offsets 14 to 14 are in no file"):
+        _reader(archiver).partitions()
+    _send(shop, 5)
+    archiver.run()
+    kept = [1, 3, 4, 6, 7, 8, 11, 12, 13, *range(15, 20)]
+    assert _offsets(archiver) == kept
+    sink = Sink()
+    options = _options(archiver, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    Query(options, Checkpoint(), sink).all_available()
+    assert sorted(sink.places) == [("orders", p, n) for p in (0, 1) for n in kept]
+
+
 def test_files_that_were_joined_and_vacuumed_are_no_loss(shop: Shop, tmp_path: Path):
     archiver = Archiver(shop, tmp_path / "lake")
     for _ in range(3):
