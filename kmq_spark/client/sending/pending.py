@@ -24,6 +24,8 @@ from kmq_storage.waking import Bell, Sleepers
 
 #: Memory that a record takes besides its bytes.
 _ROW_BYTES = 64
+#: How much more than the most may be pending, so that records of many topics still gather.
+_EXCESS_SHARE = 8
 #: When the last commit finished this long ago, the producer is not in the middle of a stream.
 _CALM_NS = 1_000_000
 #: A caller this far ahead lets the worker catch up for a moment: records that have left the
@@ -140,10 +142,12 @@ class Pending:
         """How many of the bytes that may still gather each of this many topics may take.
 
         Summed only when the topics have doubled: for each new topic it took a quarter of the time.
+        All together may take a little too much: else, where senders are ahead, a hundred topics
+        would be full every few records, and committed as so many batches.
         """
         if not topics & (topics - 1):
             self._room = max(self._max_bytes - self._bytes(), 0)
-        return self._room // topics
+        return max(self._room, self._max_bytes // _EXCESS_SHARE) // topics
 
     def check_open(self) -> None:
         """Raise the reason why nothing more is accepted, if there is one."""

@@ -97,6 +97,19 @@ def test_who_finds_nothing_to_commit_wakes_nobody():
     assert len(looks) == 1
 
 
+def test_records_of_many_topics_gather_though_nearly_too_much_is_pending(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    pending = Pending(SYSTEM, linger=30.0, batch_bytes=100_000, max_bytes=16_000)
+    pending.add("large", bytes(15_000), None, None, None)
+    pending.take()
+    monkeypatch.setattr(pending, "_wait_for_room", lambda: None)
+    for _ in range(7):
+        for number in range(4):
+            pending.add(f"t{number}", b"v", None, None, None)
+    assert [len(sends) for sends in pending._waiting] == [7] * 4
+
+
 def test_sends_now_and_then_without_linger_are_written_when_send_returns(tmp_path: Path):
     with kmq.open(tmp_path, durability="os") as store:
         store.create_topic("t")
