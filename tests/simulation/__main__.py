@@ -13,6 +13,7 @@ from multiprocessing import SimpleQueue
 
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.choosing import ChoosyWorld
+from tests.simulation.holding_ahead import AheadWorld
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
 from tests.simulation.rebinding import RebindingWorld
@@ -30,6 +31,7 @@ _OTHERS: list[type[World]] = [
     ChoosyWorld,
     RebindingWorld,
     OrderlyWorld,
+    AheadWorld,
 ]
 _SWITCHES: dict[type[World], str] = {World: "", BucketWorld: " --bucket"}
 _Run = tuple[int, type[World]]

@@ -69,7 +69,7 @@ class BucketWorld(World):
 
     def open(self, *, durable: bool = True, writes: bool = False) -> WatchedBucketLog:
         """A handle of its own, as another host has it."""
-        environment = self.environment(jumping=writes and self._clocks_jump)
+        environment = self.environment(jumping=writes and self.clocks_jump)
         files = SimulatedFiles(self.machine, environment=environment)
         while True:
             with suppress(UnavailableError):

@@ -35,7 +35,7 @@ _BINDINGS = (1, 5)
 class ChoosyWorld(QueueWorld):
     """Where a queue is bound anew by other filters, and senders name `uniq` and expiry."""
 
-    choosy = True
+    expires = choosy = True
 
     def more_settings(self) -> dict[str, Any]:
         """A window of `uniq` that is over soon, or never."""

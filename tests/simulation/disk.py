@@ -349,7 +349,10 @@ class SimulatedLock:
         return False
 
     def release(self) -> None:
-        self._holder = None
+        running = self._scheduler.running
+        if running is None or not running.dead:  # a process that ended released it long ago
+            self._holder = None
+        self.release_own()
 
     def release_own(self) -> None:
         self._holder = None if self._holder is self._scheduler.running else self._holder

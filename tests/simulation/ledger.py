@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from kmq_storage.format.delivery_numbers import DELIVERIES_APART, times_of
 from kmq_storage.format.entries import Entry, ProducerEntry, RecordsEntry, TopicEntry
@@ -19,48 +19,22 @@ from kmq_storage.format.queue_entries import (
     ACK,
     DEAD,
     EXHAUSTED,
-    EXTEND,
     RECALL,
     RELEASE,
-    RETRY,
     AcquireEntry,
     AnswerEntry,
     BindEntry,
     LookEntry,
     QueueEntry,
     Run,
+    SlipAcquireEntry,
+    SlipAnswerEntry,
 )
 from kmq_storage.format.schedule_entry import ScheduleEntry
 from kmq_storage.format.uniq_entry import UniqEntry
 from kmq_storage.log.state.queues.rows import NEVER
-
-#: A record of a queue: partition and offset.
-Place = tuple[Key, int]
-_USUAL = 4
-
-
-class Card(NamedTuple):
-    """One record of a queue."""
-
-    #: free, held, waiting, done.
-    state: str = "free"
-    #: Nobody gets it before.
-    at: int = 0
-    #: The number of its last delivery; 0 for none.
-    count: int = 0
-    priority: int = _USUAL
-    #: The hash of its key; 0 for none.
-    order: int = 0
-    #: Nobody gets it from then on.
-    expires: int = NEVER
-
-    def is_over(self, now: int) -> bool:
-        """Whether nobody holds it, and its time is over."""
-        held = self.state == "held" and self.at > now
-        return self.expires <= now and self.state != "done" and not held
-
-
-_FRESH = Card()
+from tests.simulation.cards import FRESH, Card, Place, answered
+from tests.simulation.rounds import Round, begun, check_none_ended, ended
 
 
 @dataclass
@@ -83,6 +57,8 @@ class Account:
     left: dict[Place, Card] = field(default_factory=dict)
     #: How often topics were unbound.
     unbound: dict[bytes, int] = field(default_factory=dict)
+    #: What receivers may still note, by the slip.
+    rounds: dict[bytes, Round] = field(default_factory=dict)
 
     @property
     def tries(self) -> int:
@@ -108,8 +84,8 @@ class Account:
 
     def copied(self) -> Account:
         """The same, to be changed."""
-        names = ("starts", "cards", "looked", "filters", "uniqs", "counts", "left", "unbound")
-        return replace(self, **{name: dict(getattr(self, name)) for name in names})
+        held = {name: dict(each) for name, each in vars(self).items() if type(each) is dict}
+        return replace(self, **held)
 
 
 _COUNTS = ("delivered", "acked", "dead", "expired")
@@ -179,6 +155,8 @@ class Ledger:
                 self._look(self.accounts[entry.queue_id], entry)
             case AcquireEntry():
                 self._acquire(self.accounts[entry.queue_id], entry)
+            case SlipAnswerEntry():
+                self._settle(self.accounts[entry.queue_id], entry)
             case AnswerEntry():
                 self._answer(self.accounts[entry.queue_id], entry, entries)
 
@@ -192,7 +170,7 @@ class Ledger:
         start = min(max(before, start), end)
         own = self.accounts.get(key[0])
         for offset in range(before, start if own else before):
-            card = own.cards.get((key, offset), _FRESH) if own else _FRESH
+            card = own.cards.get((key, offset), FRESH) if own else FRESH
             assert card.state == "done", f"{offset} was trimmed, and is {card.state}"
         self.bounds[key] = start, end
         for account in self.accounts.values():
@@ -241,7 +219,7 @@ class Ledger:
             start, end = self.bounds[key]
             end = account.looked.get(key, begin) if account.is_looked_at(key, start) else end
             for offset in range(max(begin, start), end):
-                card = account.cards.get((key, offset), _FRESH)
+                card = account.cards.get((key, offset), FRESH)
                 if card.state != "done":
                     yield (key, offset), card
 
@@ -254,7 +232,7 @@ class Ledger:
         entered = [o for first, rows in entry.entered for o in range(first, first + rows)]
         keys = dict(zip(entered, entry.keys or [0] * len(entered), strict=True))
         for offset in range(begin, entry.end):
-            card = account.cards.get((key, offset), _FRESH)
+            card = account.cards.get((key, offset), FRESH)
             if offset in keys:
                 card = card._replace(order=keys[offset])
             elif not card.count:  # else it was held when the topic was unbound, and stays
@@ -264,6 +242,7 @@ class Ledger:
 
     def _acquire(self, account: Account, entry: AcquireEntry) -> None:
         assert entry.time >= self.time, "time does not go back"
+        check_none_ended(account.rounds, entry.time)
         for place, card in account.cards.items():
             if card.is_over(entry.time):
                 account.cards[place] = card._replace(state="done")
@@ -290,6 +269,8 @@ class Ledger:
                 behind = account.looked.get(place[0], account.starts[place[0]])
                 account.looked[place[0]] = max(behind, place[1] + 1)
         account.counts["delivered"] += len(taken)
+        if isinstance(entry, SlipAcquireEntry):
+            begun(account.rounds, entry, places_of(entry.runs))
 
     @staticmethod
     def _check_order(
@@ -313,22 +294,38 @@ class Ledger:
             for place, card in ready.items()
             if card.at <= entry.time and place not in busy and card.order not in blocked
         }
+        once = _keys_once(entry, [free[place].order for place in taken if place in free])
         for place in taken:
             assert place in free, f"{place} is to wait for another one of its key"
             key, offset = place
             mine = free[place]
             for (other, before), card in free.items():
+                if card.order in once and card.order != mine.order:
+                    continue  # it waits for the one of its key
                 first = card.priority > mine.priority or (
                     card.priority == mine.priority and other == key and before < offset
                 )
                 assert not first or (other, before) in taken, f"{place} came before {before}"
 
+    def _settle(self, account: Account, entry: SlipAnswerEntry) -> None:
+        """What was noted is done, unless another answer of the same delivery came first."""
+        assert entry.time >= self.time, "time does not go back"
+        noted = list(places_of(entry.runs))
+        ended(account.rounds, entry, noted)
+        for place, delivery in noted:
+            card = account.cards.get(place, FRESH)
+            if card.state == "held" and card.count == delivery:
+                account.cards[place] = card._replace(state="done")
+                account.counts["acked"] += 1
+
     def _answer(self, account: Account, entry: AnswerEntry, entries: Sequence[Entry]) -> None:
         assert entry.time >= self.time, "time does not go back"
         places = {place: run for run in entry.runs for place in _places(run)}
+        if entry.answer == EXHAUSTED:
+            check_none_ended(account.rounds, entry.time)
         for place, run in places.items():
             assert place[0] in account.starts, f"{place} is of a topic that is not read"
-            card = account.cards.get(place, _FRESH)
+            card = account.cards.get(place, FRESH)
             assert card.state != "done", f"{place} was finished before"
             nobody_had_it = card.count == times_of(run.delivery) == 0  # after a new binding, too
             same = nobody_had_it or card.count == run.delivery
@@ -336,7 +333,7 @@ class Ledger:
             held = card.state == "held" and card.at > entry.time
             nobodys = entry.answer in (EXHAUSTED, RECALL)
             assert held != nobodys, f"{place} is {card.state} until {card.at}, not at {entry.time}"
-            account.cards[place] = _answered(card, entry)
+            account.cards[place] = answered(card, entry)
         if entry.answer in (DEAD, EXHAUSTED):
             self._check_buried(account, len(places), entries)
         counted = {ACK: "acked", DEAD: "dead", EXHAUSTED: "dead"}.get(entry.answer)
@@ -351,6 +348,13 @@ class Ledger:
         assert sum(each.rows for each in moved) == rows, "as many letters as records"
 
 
+def _keys_once(entry: AcquireEntry, orders: list[int]) -> set[int]:
+    """The keys of which only the first record is had, since it is noted when it is done."""
+    keys = [order for order in orders if order and isinstance(entry, SlipAcquireEntry)]
+    assert len(keys) == len(set(keys)), "two of a key could be noted in any order"
+    return set(keys)
+
+
 def places_of(runs: Iterable[Run]) -> Iterable[tuple[Place, int]]:
     """Each record of some runs, with its delivery."""
     return ((place, run.delivery) for run in runs for place in _places(run))
@@ -359,14 +363,3 @@ def places_of(runs: Iterable[Run]) -> Iterable[tuple[Place, int]]:
 def _places(run: Run) -> Iterable[Place]:
     key = run.topic_id, run.partition
     return ((key, offset) for offset in range(run.first, run.first + run.rows))
-
-
-def _answered(card: Card, entry: AnswerEntry) -> Card:
-    if entry.answer == RETRY:
-        return card._replace(state="waiting", at=entry.at)
-    if entry.answer == EXTEND:
-        return card._replace(at=entry.at)
-    if entry.answer == RELEASE:
-        count = card.count - 1 if times_of(card.count) > 1 else 0
-        return card._replace(state="free", at=0, count=count)
-    return card._replace(state="done")

@@ -19,7 +19,8 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.rows import FREE, GONE, LOCKED, WAITING
 from kmq_storage.queues.administration import create_queue
 from tests.simulation.bucket_world import BucketWorld
-from tests.simulation.ledger import Account, Ledger, Place, places_of
+from tests.simulation.cards import Place
+from tests.simulation.ledger import Account, Ledger, places_of
 from tests.simulation.lineage import Lineage, Node
 from tests.simulation.queueing import JOBS, Receiver, Receivers, Sender
 from tests.simulation.scheduler import Task
@@ -29,7 +30,6 @@ from tests.simulation.world import World
 
 PathCheck: TypeAlias = Callable[[Sequence[Node]], None]
 
-_RECEIVERS, _SENDERS, _LOOPERS = 2, 1, 2
 _COLUMNS = ["offset", "at", "state", "count"]
 _STATES = {FREE: "free", LOCKED: "held", WAITING: "waiting"}
 #: Longer than every lock and every delay (seconds), also for clocks that were years ahead.
@@ -55,8 +55,13 @@ class Queueing(World):
     log_file_bytes = (8 * 1024, 16 * 1024)
     #: How long locks are (seconds): most stalls are longer than the short ones.
     locks = (2.0, 30.0)
-    #: Whether records expire, or are sent a second time by their `uniq`.
-    choosy = False
+    #: Whether records expire, and whether they are sent a second time by their `uniq`.
+    expires = choosy = False
+    #: How many records a sender sends at once, below the second; and of which priorities.
+    sent_at_once = (1, 4)
+    priorities: Sequence[int] = range(10)
+    receivers_at_once, senders_at_once, loops_at_once = 2, 1, 2
+    orders: Sequence[str] = ("none", "none", "key", "strict")
 
     def __init__(self, seed: int) -> None:
         self.lineage = Lineage()
@@ -72,7 +77,7 @@ class Queueing(World):
             "lock_timeout": self.rng.choice(self.locks),
             "max_deliveries": self.rng.choice((2, 3, None)),
             "backoff": (0.0, 1.0, 20.0),
-            "order": self.rng.choice(("none", "none", "key", "strict")),
+            "order": self.rng.choice(self.orders),
             **self.more_settings(),
         }
         create_queue(log, JOBS, ["orders", "profiles"], settings, exist_ok=False)
@@ -86,10 +91,10 @@ class Queueing(World):
         return QueueWatch(super()._new_watch(), self.lineage)
 
     def _tasks(self) -> list[Task]:
-        numbers = [self.next_incarnation() for _ in range(_RECEIVERS)]
+        numbers = [self.next_incarnation() for _ in range(self.receivers_at_once)]
         tasks = [Task(f"receiver {n}", Receiver(self, n).run) for n in numbers]
-        tasks += [Task(f"sender {n}", Sender(self).run) for n in range(_SENDERS)]
-        tasks += [Task(f"loop {n}", Looper(self, n).run) for n in range(_LOOPERS)]
+        tasks += [Task(f"sender {n}", Sender(self).run) for n in range(self.senders_at_once)]
+        tasks += [Task(f"loop {n}", Looper(self, n).run) for n in range(self.loops_at_once)]
         return super()._tasks() + tasks
 
     def check_delivery(self, held: Delivery, holder: int, *, durable: bool) -> None:
@@ -160,6 +165,9 @@ class Ending:
             queue = self._log.state.queues.by_id(account.id)
             assert queue is not None, "a queue is there"
             assert {name: getattr(queue, name) for name in account.counts} == account.counts
+            slips = {key: (s.round, s.until, s.taken) for key, s in queue.slips.items()}
+            rounds = {key: (r.number, r.until, r.taken) for key, r in account.rounds.items()}
+            assert slips == rounds, "what may be noted is what the commits say"
             there = {
                 (key, offset): (_STATES[state], at, count)
                 for key, source in queue.sources.items()

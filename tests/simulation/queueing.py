@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kmq_spark.client.queues.delivery import Delivery
 from kmq_spark.client.queues.queue import Queue
@@ -18,13 +18,16 @@ from kmq_storage.log.binding.uniq_binding import StoredBeforeError
 from kmq_storage.log.staging import PartitionRecords, Stager, file_ids
 from kmq_storage.log.state.queues.rows import NEVER
 from kmq_storage.names import queue_log
-from tests.simulation.ledger import Place
+from tests.simulation.cards import Place
 from tests.simulation.oracle import Record
 from tests.simulation.writer import batch_of
 
 if TYPE_CHECKING:
     from kmq_storage.log.commit_log import CommitLog
     from tests.simulation.queue_world import Queueing
+
+#: About which deliveries, and what is called.
+Answer: TypeAlias = tuple[Sequence[Delivery], Callable[[], object]]
 
 JOBS = "jobs"
 _TURNS, _SENT = (3, 12), (1, 6)
@@ -85,17 +88,7 @@ class Receiver:
             self._answer(queue, held)
 
     def _answer(self, queue: Queue, held: list[Delivery]) -> None:
-        one = self._rng.choice(held)
-        answers: Sequence[tuple[Sequence[Delivery], Callable[[], None]]] = (
-            *((held, lambda: queue.ack(held)),) * 4,
-            ([one], lambda: queue.ack(one)),
-            *(([one], lambda: queue.nack(one)),) * 2,
-            ([one], lambda: queue.nack(one, delay=5.0)),
-            ([one], lambda: queue.reject(one, "no good")),
-            ([one], lambda: queue.extend(one, 20.0)),
-            ([], lambda: self._redrive(queue)),
-        )
-        about, call = self._rng.choice(answers)
+        about, call = self._rng.choice(self._answers(queue, held, self._rng.choice(held)))
         try:
             call()
             self._world.done["answered"] += len(about)
@@ -106,6 +99,18 @@ class Receiver:
             self._world.done["late"] += 1
         except ConflictError:
             self._world.done["given up"] += 1  # what it staged was taken for an orphan
+
+    def _answers(self, queue: Queue, held: list[Delivery], one: Delivery) -> Sequence[Answer]:
+        """What it may answer: about which, and how."""
+        return (
+            *((held, lambda: queue.ack(held)),) * 4,
+            ([one], lambda: queue.ack(one)),
+            *(([one], lambda: queue.nack(one)),) * 2,
+            ([one], lambda: queue.nack(one, delay=5.0)),
+            ([one], lambda: queue.reject(one, "no good")),
+            ([one], lambda: queue.extend(one, 20.0)),
+            ([], lambda: self._redrive(queue)),
+        )
 
     def _redrive(self, queue: Queue) -> None:
         self._world.done["redriven"] += queue.redrive(3)
@@ -123,7 +128,7 @@ class Sender:
         """Send a few times, then end."""
         log = self._world.open(writes=True)
         for _ in range(self._rng.randrange(*_SENT)):
-            count = self._rng.randrange(1, 4)
+            count = self._rng.randrange(*self._world.sent_at_once)
             records = [self._world.oracle.send(None, b"job") for _ in range(count)]
             try:
                 commit = log.commit([self._unit(log, records)])
@@ -149,7 +154,7 @@ class Sender:
                 row,
                 now + self._rng.choice((0, 1_000_000, 60_000_000)),
                 self._expiry(now),
-                self._rng.randrange(10),
+                self._rng.choice(self._world.priorities),
             )
             for row in range(len(records))
             if self._rng.random() < 0.4
@@ -159,7 +164,7 @@ class Sender:
         return Unit((*placed.entries, *beside), placed.bodies)
 
     def _expiry(self, now: int) -> int:
-        if not self._world.choosy:
+        if not self._world.expires:
             return NEVER
         return self._rng.choice((NEVER, now + 200_000, now + 2_000_000, now + 60_000_000))
 

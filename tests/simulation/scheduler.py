@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 #: How long a stall may be (seconds, steps): some are longer than every grace time.
 STALLS = (0.1, 5.0, 45.0, 300.0)
@@ -16,19 +17,31 @@ class Killed(BaseException):
     """The process or the machine ends here; nothing catches this."""
 
 
-class Task:
-    """One simulated process."""
+@dataclass
+class Process:
+    """What dies at once."""
 
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
+    dead: bool = False
+
+
+class Task:
+    """One thread of a simulated process, which has no other one unless it is named."""
+
+    def __init__(self, name: str, work: Callable[[], None], process: Process | None = None) -> None:
         self.name = name
         self.work = work
+        self.process = process or Process()
         self.gate = threading.Lock()
         self.gate.acquire()
-        self.dead = False
         self.kill_at = -1
         #: How likely each pause becomes a long one, and the step before which it does not end.
         self.sleepy = 0.0
         self.asleep_until = 0
+
+    @property
+    def dead(self) -> bool:
+        """Whether its process ended."""
+        return self.process.dead
 
 
 class Scheduler:
@@ -44,6 +57,7 @@ class Scheduler:
         self.crashed = False
         self.failures: list[BaseException] = []
         self._alive: list[Task] = []
+        self._threads: list[threading.Thread] = []
         self._outside = 0
         self._running: Task | None = None
         self._done = threading.Lock()
@@ -52,18 +66,25 @@ class Scheduler:
     def run(self, tasks: list[Task]) -> None:
         """Run all tasks to their end, or to that of the machine."""
         self.crashed = False
-        self._alive = list(tasks)
-        threads = [threading.Thread(target=self._run, args=(task,), daemon=True) for task in tasks]
-        for thread in threads:
-            thread.start()
+        for task in tasks:
+            self.begin(task)
         self._resume(self._choose())
         self._done.acquire()
-        for thread in threads:
+        for thread in self._threads:
             thread.join()
+        self._threads.clear()
+
+    def begin(self, task: Task) -> None:
+        """Have a task take part; its turn comes when another one pauses."""
+        thread = threading.Thread(target=self._run, args=(task,), daemon=True)
+        self._alive.append(task)
+        self._threads.append(thread)
+        thread.start()
 
     def _run(self, task: Task) -> None:
         task.gate.acquire()
         try:
+            self._end_if_over(task)
             task.work()
         except Killed:
             pass
@@ -114,7 +135,7 @@ class Scheduler:
         if self.steps == self.crash_at:
             self.crashed = True
         if self.steps == task.kill_at:
-            task.dead = True
+            task.process.dead = True
         self._end_if_over(task)
         if task.sleepy and self.rng.random() < task.sleepy:
             self.stall()
@@ -124,7 +145,7 @@ class Scheduler:
     def kill(self) -> None:
         """The running task ends here."""
         if self._running is not None:
-            self._running.dead = True
+            self._running.process.dead = True
             self._end_if_over(self._running)
 
     def stall(self) -> None:
@@ -134,6 +155,13 @@ class Scheduler:
         task.asleep_until = self.steps + self.rng.randrange(self.stalled_steps)
         self.clock += self.rng.choice(STALLS)
         self._hand_over(task)
+
+    def doze(self, steps: int, seconds: float) -> None:
+        """The running task waits for a while; when it ends, others may have done much."""
+        task = self._running
+        if task is not None:
+            task.asleep_until = self.steps + self.rng.randrange(steps)
+            self.pause(seconds, stay=0.0)
 
     def _choose(self) -> Task:
         """Whoever goes on: nobody who is stalled while others are not."""
@@ -149,5 +177,5 @@ class Scheduler:
 
     def _end_if_over(self, task: Task) -> None:
         if task.dead or self.crashed:
-            task.dead = True
+            task.process.dead = True
             raise Killed

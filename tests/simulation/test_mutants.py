@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.ahead_mutants import AHEAD_MUTANTS
 from tests.simulation.bucket_mutants import BUCKET_MUTANTS
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.choosy_mutants import CHOOSY_MUTANTS
@@ -17,7 +18,13 @@ from tests.simulation.rebinding_mutants import REBINDING_MUTANTS
 from tests.simulation.seeds import shows
 
 _LIST = Path(__file__).parents[2] / "docs" / "design" / "simulation.md"
-_OF_QUEUES = (*QUEUE_MUTANTS, *ORDERLY_MUTANTS, *REBINDING_MUTANTS, *CHOOSY_MUTANTS)
+_OF_QUEUES = (
+    *QUEUE_MUTANTS,
+    *ORDERLY_MUTANTS,
+    *REBINDING_MUTANTS,
+    *CHOOSY_MUTANTS,
+    *AHEAD_MUTANTS,
+)
 _OF_LOGS = (*MUTANTS, *COLLECTION_MUTANTS, *BUCKET_MUTANTS, *GROUP_MUTANTS)
 _SEEDS = 500
 

@@ -12,8 +12,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.simulation.ahead_mutants import AHEAD_MUTANTS
 from tests.simulation.choosing import ChoosyWorld
 from tests.simulation.choosy_mutants import CHOOSY_MUTANTS
+from tests.simulation.holding_ahead import AheadWorld
 from tests.simulation.mutants import Mutant
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
@@ -30,6 +32,7 @@ _PLANTED: dict[type[World], Sequence[Mutant]] = {
     ChoosyWorld: CHOOSY_MUTANTS,
     RebindingWorld: REBINDING_MUTANTS,
     OrderlyWorld: ORDERLY_MUTANTS,
+    AheadWorld: AHEAD_MUTANTS,
 }
 #: What all seeds do at least.
 _OF_QUEUES = {"received": 150, "answered": 40, "late": 15, "transactions": 15, "aborted": 8}
@@ -37,6 +40,7 @@ _OF_LOOPS = {"fenced": 5, "refused": 4, "redriven": 0, "checkpoints": 5, "collec
 _OF_CHOOSERS = {"entered": 70, "left out": 15, "bound": 12, "doubles": 8}
 _OF_REBINDING = {"received": 60, "late": 6, "unbound": 20, "bound": 8}
 _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
+_OF_AHEAD = {"received": 900, "from hand": 60, "rounds": 70, "noted": 90, "taken over": 25}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +51,7 @@ _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
         (ChoosyWorld, range(30), _OF_CHOOSERS),
         (RebindingWorld, range(20), _OF_REBINDING),
         (OrderlyWorld, range(60), _OF_MEMBERS),
+        (AheadWorld, range(700_000, 700_030), _OF_AHEAD),
     ],
     ids=[
         "queues",
@@ -54,6 +59,7 @@ _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
         "filters, expiry and uniq",
         "bound anew",
         "orderly members",
+        "held ahead",
     ],
 )
 def test_no_record_is_lost_doubled_or_held_by_two(

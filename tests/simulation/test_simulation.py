@@ -14,6 +14,7 @@ from functools import cache
 import pytest
 
 from tests.simulation.bucket_world import BucketWorld
+from tests.simulation.holding_ahead import AheadWorld
 from tests.simulation.seeds import ASKED, worlds_of
 from tests.simulation.world import World, simulate
 
@@ -65,8 +66,10 @@ def test_the_same_holds_for_hosts_that_share_a_bucket():
 def test_a_seed_gives_the_same_history_every_time():
     assert [simulate(seed) for seed in range(5)] == [simulate(seed) for seed in range(5)]
     assert simulate(0) != simulate(1)
-    in_buckets = [simulate(seed, BucketWorld) for seed in range(3)]
-    assert in_buckets == [simulate(seed, BucketWorld) for seed in range(3)]
+    for kind in (BucketWorld, AheadWorld):
+        assert [simulate(seed, kind) for seed in range(3)] == [
+            simulate(seed, kind) for seed in range(3)
+        ]
 
 
 @pytest.mark.skipif(bool(ASKED), reason="some seeds do little")

@@ -24,7 +24,7 @@ from kmq_storage.format.entries import Entry, GroupOffsetsEntry, ProducerEntry
 from kmq_storage.format.queue_entries import ACK
 from kmq_storage.log.binding.binding import RefusedError, Unit
 from kmq_storage.queues import handing
-from tests.simulation.ledger import Place
+from tests.simulation.cards import Place
 from tests.simulation.oracle import Part, Record
 from tests.simulation.queueing import JOBS
 from tests.simulation.writer import Writer

@@ -38,7 +38,7 @@ from tests.simulation.lineage import told
 from tests.simulation.maintainer import Maintainer
 from tests.simulation.oracle import Oracle, Record
 from tests.simulation.scheduler import Scheduler, Task
-from tests.simulation.sizes import SIZES
+from tests.simulation.sizes import SIZES, Size
 from tests.simulation.watch import Watch
 from tests.simulation.writer import Writer, batch_of
 
@@ -99,6 +99,7 @@ class World:
     crash_steps, tidy_steps, kill_steps = 12_000, 40_000, 6_000
     #: How long log files are: some have many commits, some few.
     log_file_bytes: tuple[int, ...] = (3 * 1024, 8 * 1024)
+    sizes: tuple[Size, ...] = SIZES
     #: How many steps of others a stall lasts at most.
     stalled_steps = 600
     #: How long collection spares files, and how long ago a look was that finds no newer checkpoint.
@@ -116,7 +117,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.scheduler = Scheduler(self.rng, self.stalled_steps)
-        self.size = self.rng.choice(SIZES)
+        self.size = self.rng.choice(self.sizes)
         self.oracle = Oracle(
             lambda: self.scheduler.clock,
             compacted=frozenset(["profiles"]),
@@ -140,8 +141,8 @@ class World:
         self.tidy = self.rng.random() < 0.4
         #: How likely a writer waits for the disk.
         self.durable_writers = self.rng.choice(_DURABLE_WRITERS)
-        self._clocks_jump = self.rng.random() < 0.2
-        if self._clocks_jump:  # a commit may be dated as old when it is made
+        self.clocks_jump = self.rng.random() < 0.2
+        if self.clocks_jump:  # a commit may be dated as old when it is made
             self.oracle.tombstone_delay = -math.inf
         log = self.open()
         for name, partitions, settings in _TOPICS:
@@ -177,13 +178,13 @@ class World:
 
     def open(self, *, durable: bool = True, writes: bool = False) -> WatchedLog:
         """A handle of its own, as another process has it; the clocks of writers may jump."""
-        environment = self.environment(jumping=writes and self._clocks_jump)
+        environment = self.environment(jumping=writes and self.clocks_jump)
         log = WatchedLog(self.files, self.identity, environment, durable=durable)
         log.watch = self._new_watch()
         return log
 
     def _new_watch(self) -> Watch:
-        return Watch(self.oracle, 2 * _SKEW, clocks_jump=self._clocks_jump)
+        return Watch(self.oracle, 2 * _SKEW, clocks_jump=self.clocks_jump)
 
     def batch_of(self, records: list[Record]) -> SizedBatch:
         """What a writer stores of records."""

@@ -1,0 +1,118 @@
+"""Threads of one simulated process, and what they wait for each other with.
+
+Modules that begin threads, or lock, get `THREADS` in place of `threading` (`World.limits`). So a
+second thread of a process is a task, and waiting for a lock is a place to change tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from tests.simulation.scheduler import Scheduler, Task
+
+#: How many steps of others a thread waits at most for what comes in time, or not.
+_STEPS = 3_000
+
+
+class Threads:
+    """What the modules use of `threading`."""
+
+    #: That of the world that runs.
+    scheduler: Scheduler
+
+    def Lock(self) -> TaskLock:
+        """A lock among the threads of a process."""
+        return TaskLock(self.scheduler)
+
+    def Thread(
+        self, target: Callable[..., None], args: tuple[Any, ...] = (), **facts: Any
+    ) -> TaskThread:
+        """A thread of the process that runs."""
+        return TaskThread(self.scheduler, partial(target, *args), str(facts["name"]))
+
+
+THREADS = Threads()
+
+
+class TaskLock:
+    """A lock; whoever waits for it lets others run."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._held = False
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """Take it; False when it is taken and must not be waited for."""
+        while self._held:
+            assert self._scheduler.running, "nobody else is there to release it"
+            if not blocking:
+                return False
+            self._scheduler.pause(stay=0.0)
+        self._held = True
+        return True
+
+    def release(self) -> None:
+        """Give it to others."""
+        self._held = False
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class TaskThread:
+    """A thread that is a task of the process that began it."""
+
+    def __init__(self, scheduler: Scheduler, work: Callable[[], None], name: str) -> None:
+        self._scheduler = scheduler
+        self._work = work
+        self._name = name
+
+    def start(self) -> None:
+        """Begin; RuntimeError where no process runs, as when a system has no more threads."""
+        beside = self._scheduler.running
+        if beside is None:
+            raise RuntimeError("no process runs")
+        task = Task(f"{self._name} of {beside.name}", self._work, beside.process)
+        task.sleepy = beside.sleepy
+        self._scheduler.begin(task)
+
+
+class TaskBell:
+    """As `waking.Bell`."""
+
+    def __init__(self) -> None:
+        self._scheduler = THREADS.scheduler
+        self._rung = False
+
+    def ring(self) -> None:
+        """Make `wait` return."""
+        self._rung = True
+
+    def wait(self, timeout: float) -> bool:
+        """Let others run for a while; returns whether it rang."""
+        if not self._rung:
+            self._scheduler.doze(_STEPS, timeout)
+        rung, self._rung = self._rung, False
+        return rung
+
+
+class TaskSleepers:
+    """As `waking.Sleepers`."""
+
+    def __init__(self) -> None:
+        self._scheduler = THREADS.scheduler
+
+    def sleep(self, is_over: Callable[[], bool], timeout: float) -> bool:
+        """Let others run until it is over, or the time is."""
+        deadline = self._scheduler.clock + timeout
+        while not is_over() and self._scheduler.clock < deadline:
+            self._scheduler.pause(0.01, stay=0.0)
+        return is_over()
+
+    def wake(self) -> None:
+        """They look by themselves."""
