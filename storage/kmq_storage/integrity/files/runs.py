@@ -174,4 +174,4 @@ def slices_of_run(
     """The records of these batches of a run."""
     run = RunByOffset([reader.stored(chunk, topic.layout()) for chunk in whole])
     start, end = segment.base_offset, segment.end_offset
-    yield Slice(topic.name, partition, start, run.between(start, end, dense=False), end)
+    yield Slice(topic.name, partition, start, run.between(start, end), end)

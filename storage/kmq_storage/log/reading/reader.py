@@ -72,6 +72,8 @@ class ChunkReader:
         self._footers: OrderedDict[str, SegmentFooter] = OrderedDict()
         #: The address of a map, and the start and end of its bytes that are in memory.
         self._near = (0, 0, 0)
+        #: Whether the next scan goes on behind a gap, probably in the same run.
+        self.goes_on = False
         #: The messages of damaged batches of runs, in words, by file.
         self.told: dict[str, str] = {}
         #: The last run that was read by offsets, with its file and layout.
@@ -129,8 +131,8 @@ class ChunkReader:
     def forget_proofs(self) -> None:
         """Nothing of what was begun is read soon."""
         self._prover.forget()
-        if self._run is not None and self._run[2].damage is None:
-            self._run = None  # of a damaged one, readers go on behind each error
+        if not self.goes_on and self._run is not None and self._run[2].damage is None:
+            self._run = None
 
     def unmap_others(self, files: Collection[str]) -> None:
         """Keep only these mapped: what was removed stays on the disk as long as it is mapped."""
@@ -198,9 +200,7 @@ class ChunkReader:
             raise _damaged(place, topic, partition, run.damage) from run.damage
         if run.is_read(end):
             self._run = None
-        if run.damage is not None:
-            return run.inside(chunk, start, end)
-        return run.between(start, end, dense=chunk.dense)
+        return run.inside(chunk, start, end, goes_on=self.goes_on)
 
     def stored(self, chunk: Chunk, layout: Layout) -> pa.RecordBatch:
         """All records of a chunk, in the stored columns of a layout.

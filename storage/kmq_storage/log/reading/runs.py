@@ -70,7 +70,7 @@ class RunByOffset:
         self.damage = damage
         self._lost = None if lost is None else np.sort(lost)
         self._table = pa.Table.from_batches(batches)
-        #: The last piece with damage, and its records.
+        #: The offsets of a piece with errors, and its records.
         self._held: tuple[tuple[int, int], pa.RecordBatch] | None = None
         offsets = run_offsets(batches)
         #: The rows in the order of offsets, and these offsets.
@@ -97,22 +97,29 @@ class RunByOffset:
         """Whether no whole record is at or behind an offset."""
         return not len(self._offsets) or bool(self._offsets[-1] < end)
 
-    def between(self, start: int, end: int, *, dense: bool) -> pa.RecordBatch:
-        """The records with offsets in [start, end), with an `offset` column unless `dense`."""
+    def between(self, start: int, end: int) -> pa.RecordBatch:
+        """The records with offsets in [start, end), with an `offset` column."""
         first, behind = self._offsets.searchsorted((start, end)).tolist()
         table = self._table.take(number_column(self._rows[first:behind])).combine_chunks()
         batches = table.to_batches() or self._table.slice(0, 0).to_batches()
-        batch = batches[0] if batches else no_rows(table.schema)
-        return without_offsets(batch) if dense else batch
+        return batches[0] if batches else no_rows(table.schema)
 
-    def inside(self, piece: RunPiece, start: int, end: int) -> pa.RecordBatch:
-        """As `between`, out of a piece that stays in memory: there may be many errors in it."""
-        span = piece.base_offset, piece.end_offset
-        if self._held is None or self._held[0] != span:
-            self._held = span, self.between(*span, dense=False)
-        low, first, behind = self._offsets.searchsorted((span[0], start, end)).tolist()
-        batch = self._held[1].slice(first - low, behind - first)
+    def inside(self, piece: RunPiece, start: int, end: int, *, goes_on: bool) -> pa.RecordBatch:
+        """As `between`, with an `offset` column unless the piece has all offsets.
+
+        With damage or `goes_on`, the piece stays in memory: there may be many errors in it.
+        """
+        if goes_on or self.damage is not None:
+            batch = self._held_of((piece.base_offset, piece.end_offset), start, end)
+        else:
+            batch = self.between(start, end)
         return without_offsets(batch) if piece.dense else batch
+
+    def _held_of(self, span: tuple[int, int], start: int, end: int) -> pa.RecordBatch:
+        if self._held is None or self._held[0] != span:
+            self._held = span, self.between(*span)
+        low, first, behind = self._offsets.searchsorted((span[0], start, end)).tolist()
+        return self._held[1].slice(first - low, behind - first)
 
 
 def decoded(

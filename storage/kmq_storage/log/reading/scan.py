@@ -122,6 +122,7 @@ def scan(
     missing = None
     while start < end:
         until = topic.index(partition).readable_until(start, end)
+        reader.goes_on = until < end
         try:
             places = topic.places(partition, start, until, _PLACES_AT_ONCE)
             layout = layout.knowing(topic.layout())
