@@ -49,6 +49,8 @@ class ArchivedFile:
     #: Relative to the archive.
     path: str
     topic: str
+    #: A text that is in the order of days.
+    day: str
     bytes: int
     rows: int
     #: Least and greatest partition, offset and timestamp (UTC); None where the file doesn't tell.
@@ -163,7 +165,8 @@ def _delta_files(place: ArchivePlace, record: ArchiveRecord) -> Iterator[Archive
 def _facts(record: ArchiveRecord) -> set[str]:
     columns = [record.column(name) for name in ("partition", "offset", "timestamp")]
     bounds = {f"{end}.{column}" for end in ("min", "max") for column in columns}
-    return {"path", "size_bytes", "num_records", f"partition.{record.column('topic')}", *bounds}
+    folders = {f"partition.{record.column(name)}" for name in ("topic", "day")}
+    return {"path", "size_bytes", "num_records", *folders, *bounds}
 
 
 def _refuse_unreadable(path: str, table: DeltaTable) -> None:
@@ -187,6 +190,7 @@ def _of_action(action: dict[str, Any], record: ArchiveRecord) -> ArchivedFile:
     return ArchivedFile(
         path=unquote(action["path"]),
         topic=action[f"partition.{record.column('topic')}"],
+        day=str(action[f"partition.{record.column('day')}"]),
         bytes=action["size_bytes"],
         rows=action["num_records"] or 0,
         partitions=bounds("partition"),
@@ -212,6 +216,7 @@ def _of_footer(place: ArchivePlace, name: str, prefix: str, folder: str) -> Arch
     return ArchivedFile(
         path=name,
         topic=unquote(topic.partition("=")[2]),
+        day=name.split("/")[-2],
         bytes=footer.serialized_size + sum(group.total_byte_size for group in groups),
         rows=footer.num_rows,
         partitions=partitions,

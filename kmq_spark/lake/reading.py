@@ -42,25 +42,27 @@ class ArchivedRange:
         """The ranges of its offsets that were lost before they were archived."""
         return self.record.lost(self.topic_id, self.partition, self.start, self.end)
 
-    @property
-    def absent(self) -> list[Span]:
+    def absent(self, *, days_are_gone: bool = False) -> list[Span]:
         """The ranges of its other offsets that no file can have.
 
         Rows that were deleted leave short ones between two files: those count that are longer than
-        half of the shorter file.
+        half of the shorter file. If the first days are gone, records of theirs that came late are
+        gone from among those of the first day that is left.
         """
-        held = [(low, end, 0) for low, end in self.lost]
+        held = [(low, end, 0, "") for low, end in self.lost]
         for file in self.files:
             if file.offsets is None:
                 return []
             low, high = file.offsets
-            held.append((low, high + 1, high + 1 - low))
-        found, position, before = [], self.start, 0
-        for low, end, size in [*sorted(held), (self.end, self.end, 0)]:
-            if 2 * (low - position) > min(before, size):
+            held.append((low, high + 1, high + 1 - low, file.day))
+        first = min((each.day for each in self.files), default="") if days_are_gone else None
+        found, position, before, day = [], self.start, 0, ""
+        for low, end, size, own in [*sorted(held), (self.end, self.end, 0, "")]:
+            came_late = day == first and low < self.end
+            if 2 * (low - position) > min(before, size) and not came_late:
                 found.append((position, low))
             if end >= position:
-                position, before = end, size
+                position, before, day = end, size, own
         return found
 
     def between(self, start: int, end: int) -> ArchivedRange:

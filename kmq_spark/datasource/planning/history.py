@@ -109,9 +109,10 @@ class History:
             return []
         key = topic.id, number
         if key not in self._absent:  # of the whole partition: a part doesn't tell
-            _, end = self._archived(topic, number)
-            whole = (topic.topic_id, number, self.low(topic, number), end)
-            self._absent[key] = self.archive.range(topic.name, *whole).absent
+            low, (_, end) = self.low(topic, number), self._archived(topic, number)
+            whole = self.archive.range(topic.name, topic.topic_id, number, low, end)
+            less = low > self._begin(topic, number)
+            self._absent[key] = whole.absent(days_are_gone=less)
         inside = (
             (max(low, archived.start), min(end, archived.end)) for low, end in self._absent[key]
         )

@@ -148,9 +148,22 @@ def test_between_two_files_only_what_is_long_beside_them_is_absent(
     spans = [range(5), range(7, 12), range(15, 20)]  # one may lack two rows, but not three
     path = archive(tmp_path / "archive", file_format, *(records(0, each) for each in spans))
     found = open_archive(path, STORE)
-    assert found.range("orders", ORDERS, 0, 0, 20).absent == [(12, 15)]
-    assert found.range("orders", ORDERS, 0, 0, 21).absent == [(12, 15), (20, 21)]
-    assert found.range("orders", ORDERS, 1, 0, 20).absent == [(0, 20)]
+    assert found.range("orders", ORDERS, 0, 0, 20).absent() == [(12, 15)]
+    assert found.range("orders", ORDERS, 0, 0, 21).absent() == [(12, 15), (20, 21)]
+    assert found.range("orders", ORDERS, 1, 0, 20).absent() == [(0, 20)]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_records_that_came_late_are_gone_with_their_day(tmp_path: Path, file_format: str):
+    second, third = (pa.array([date(2026, 1, n)] * 3) for n in (2, 3))
+    spans = [(range(3), second), (range(6, 9), second), (range(9, 12), third)]
+    spans += [(range(15, 18), third)]
+    batches = [records(0, each).set_column(1, "day", days) for each, days in spans]
+    path = archive(tmp_path / "archive", file_format, *batches)
+    found = open_archive(path, STORE).range("orders", ORDERS, 0, 0, 18)
+    assert found.absent() == [(3, 6), (12, 15)]
+    assert found.absent(days_are_gone=True) == [(12, 15)]
+    assert found.between(0, 8).absent(days_are_gone=True) == []
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
