@@ -22,6 +22,8 @@ CHECKS = 1_000_010
 _MIB, _GB = 1 << 20, 1e9
 #: The messages of the original.
 _MOST = 2e9
+#: What fewer messages take says nothing of those.
+_TELLING = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def _rest(by: dict[str, Phase], seconds: float, stored: tuple[int, int]) -> Iter
     yield f"A check takes {1e3 / by['check cold'].rate:.2f} ms where nothing is in memory."
     most, each = (size / count for size in stored)
     yield f"{each:.0f} bytes on disk a message, {most:.0f} until the log is deleted."
+    if count < _TELLING:
+        return
     hours, whole, end = _MOST * seconds / count / 3600, _MOST * most / _GB, _MOST * each / _GB
     yield f"{_MOST:,.0f} messages need {whole:,.0f} GB, then {end:,.0f}; {hours:.1f} h to put."
 
