@@ -32,7 +32,7 @@ class Backlog:
     """The records of a topic that wait, from the position of each partition on."""
 
     ranges: TopicRanges
-    #: How many records of each range the archive has. A batch that reads some stops behind them.
+    #: How many records of each range, from its start on, the archive has.
     archived: Numbers
     history: History | None = None
 
@@ -43,8 +43,13 @@ class Backlog:
 
     @property
     def records(self) -> Numbers:
-        """How many records of each partition the next batch could have."""
-        return np.where(self.archived, self.archived, self.ranges.ends - self.ranges.starts)
+        """How many records of each partition the next batch could have.
+
+        What was lost between archive and log would take their room: the batch stops before it.
+        """
+        low, _ = self.ranges.bounds
+        torn = (self.archived > 0) & (self.ranges.starts + self.archived < low)
+        return np.where(torn, self.archived, self.ranges.ends - self.ranges.starts)
 
     def filled(self) -> Backlog:
         """Without the partitions that have none."""
@@ -56,7 +61,7 @@ class Backlog:
         return dict(zip(self.ranges.partitions.tolist(), offsets.tolist(), strict=True))
 
     def weight(self) -> int:
-        """Return the bytes of the log's part; an index row that is cut counts in proportion."""
+        """Return their bytes if all are in the log; an index row that is cut counts in part."""
         ranges = self.ranges
         return Weighed.of(ranges.spread(), ranges.starts, ranges.ends).total
 
@@ -65,8 +70,9 @@ class Backlog:
         """Their estimated weight in bytes; it costs nothing."""
         low, high = self.ranges.bounds
         held = weight_in_memory(*self._held)
-        of_log = (held * (self.records / np.maximum(high - low, 1))).astype(np.int64)
-        return np.where(self.archived, self.records * self.archived_weights, of_log)
+        share = (self.records - self.archived) / np.maximum(high - low, 1)
+        of_log: Numbers = (held * share).astype(np.int64)
+        return of_log + self.archived * self.archived_weights
 
     @cached_property
     def archived_weights(self) -> Numbers:

@@ -25,14 +25,15 @@ class WaitingRecords:
     def __init__(self, backlogs: Sequence[Backlog], budget: int | None) -> None:
         self.records = _joined(each.records for each in backlogs)
         self.about = _joined(each.about for each in backlogs)
-        #: What a record weighs in partitions whose next records are in the archive, else 0.
-        self._archived = _joined(each.archived_weights * (each.archived > 0) for each in backlogs)
         self._backlogs = backlogs
         self._starts = _joined(each.ranges.starts for each in backlogs)
+        #: Where the log's part of each partition begins; before it are records of the archive.
+        self._borders = self._starts + _joined(each.archived for each in backlogs)
+        self._archived_weights = _joined(each.archived_weights for each in backlogs)
         self._ends = self._starts + self.records
         share = _AHEAD * (budget or 0) / max(float(self.about.sum()), 1.0)
         #: Up to which offset the index of each partition is read.
-        self._looked = self._starts + _part(self.records, share) + 1
+        self._looked = np.maximum(self._starts + _part(self.records, share) + 1, self._borders)
         self._weighed: Weighed | None = None
 
     def cut(self, records: Numbers) -> WaitingRecords:
@@ -53,23 +54,17 @@ class WaitingRecords:
 
     def firsts(self) -> Numbers:
         """What the first record of each weighs."""
-        return np.where(self._archived > 0, self._archived, self._look().firsts())
+        return self._look().firsts()
 
     def within(self, places: Numbers, budgets: Numbers) -> tuple[Numbers, Numbers]:
         """Return how many records of these partitions fit into their budgets, and their weight."""
         while True:
             reached, used, whole = self._look().within(places, budgets)
             more = whole & (np.maximum(reached, self._looked[places]) < self._ends[places])
-            more &= self._archived[places] == 0
             if not more.any():
                 break
             self._look_further(places[more], budgets[more] / np.maximum(used[more], 1))
-        records = np.where(whole, self._ends[places], reached) - self._starts[places]
-        old = np.flatnonzero(self._archived[places])
-        weights = self._archived[places[old]]
-        records[old] = np.minimum(budgets[old] // weights, self.records[places[old]])
-        used[old] = records[old] * weights
-        return records, used
+        return np.where(whole, self._ends[places], reached) - self._starts[places], used
 
     def _look_further(self, places: Numbers, times: Numbers) -> None:
         seen = self._looked[places] - self._starts[places]
@@ -85,14 +80,21 @@ class WaitingRecords:
 
     def _spread(self) -> Spread:
         """Return the index rows of all topics, as far as they are to be read."""
-        parts = []
-        columns = np.arange(len(self.records)), self._looked, self._archived
-        for backlog, (places, looked, archived) in self.by_topic(np.stack(columns)):
-            ranges, of_log = backlog.ranges, np.flatnonzero(archived == 0)
-            seen = ranges.parts(of_log, ranges.starts[of_log], looked[of_log]).spread()
+        parts = [self._of_archive()]
+        columns = np.arange(len(self.records)), self._borders, self._looked
+        for backlog, (places, borders, looked) in self.by_topic(np.stack(columns)):
+            of_log = np.flatnonzero(looked > borders)
+            seen = backlog.ranges.parts(of_log, borders[of_log], looked[of_log]).spread()
             owners = places[of_log[seen.owners]]
             parts.append((owners, seen.bases, seen.ends, seen.weights, seen.bytes))
-        return Spread(*map(_joined, zip(*parts, strict=True)))
+        return Spread(*map(_joined, zip(*parts, strict=True))).in_order()
+
+    def _of_archive(self) -> tuple[Numbers, ...]:
+        """Return a row for what the archive has of each partition, as if the log had it."""
+        places = np.flatnonzero(self._borders > self._starts)
+        starts, borders = self._starts[places], self._borders[places]
+        weights = (borders - starts) * self._archived_weights[places]
+        return places, starts, borders, weights, weights
 
 
 def _joined(columns: Iterable[Numbers]) -> Numbers:

@@ -40,6 +40,13 @@ class Spread:
         """A copy, which keeps no page mapped."""
         return Spread(*(getattr(self, name).copy() for name in Spread.__slots__))
 
+    def in_order(self) -> Spread:
+        """The rows range by range; those of a range stay in their order."""
+        if (self.owners[1:] >= self.owners[:-1]).all():
+            return self
+        order = np.argsort(self.owners, kind="stable")
+        return Spread(*(getattr(self, name)[order] for name in Spread.__slots__))
+
 
 def spread_of(
     indexes: Sequence[OffsetIndex],
@@ -101,11 +108,7 @@ class _SpreadBuilder:
         """All added rows, which are then forgotten; rows of a range stay in their order."""
         for copied, new in zip(self._copied, self._new, strict=True):
             copied[:] = [np.concatenate(copied + new)]
-        spread = Spread(*(column.pop() for column in self._copied))
-        if (spread.owners[1:] >= spread.owners[:-1]).all():
-            return spread
-        order = np.argsort(spread.owners, kind="stable")
-        return Spread(*(getattr(spread, name)[order] for name in Spread.__slots__))
+        return Spread(*(column.pop() for column in self._copied)).in_order()
 
 
 def _coarser(owners: Numbers, block: Block, grain: int) -> tuple[Numbers, Block]:
