@@ -18,6 +18,7 @@ from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
 from tests.simulation.rebinding import RebindingWorld
 from tests.simulation.seeds import ASKED
+from tests.simulation.sharing import GroupBucketWorld, GroupWorld
 from tests.simulation.world import World, simulate
 
 #: After so many runs a line says how far it is.
@@ -32,6 +33,8 @@ _OTHERS: list[type[World]] = [
     RebindingWorld,
     OrderlyWorld,
     AheadWorld,
+    GroupWorld,
+    GroupBucketWorld,
 ]
 _SWITCHES: dict[type[World], str] = {World: "", BucketWorld: " --bucket"}
 _Run = tuple[int, type[World]]

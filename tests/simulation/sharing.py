@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import ClassVar
+from contextlib import suppress
+from typing import ClassVar, NamedTuple
 
 from kmq_storage.errors import (
     CorruptionError,
@@ -19,13 +20,17 @@ from kmq_storage.groups.membership import MemberSettings, SharedMembership
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.objects import lease
+from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.scheduler import Task
+from tests.simulation.threads import THREADS, TaskFlag
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
 
 GROUP = "shared"
 _SHARERS, _TURNS = 4, (8, 30)
-_TIMEOUT = 0.4
+#: More than it takes to find all others dead.
+_LOOKS = 80
 _INTERESTS = (Interest(("orders", "audit")), Interest(pattern="o"), Interest(("orders",)))
 
 
@@ -50,17 +55,29 @@ class GroupWatch(Watch):
                     assert stays or owner not in entry.plan.members, "taken from a member"
 
 
-class GroupWorld(World):
-    """A world in which some processes share a group, too."""
+class Reader(NamedTuple):
+    """Who reads a partition, as far as it knows."""
+
+    number: int
+    epoch: int
+    #: The newest generation that it knew when it began.
+    generation: int
+
+
+class Sharing(World):
+    """What a world has in which some processes share a group, too."""
 
     member: ClassVar[type[Sharer]]
+    #: How long a member may be silent (seconds).
+    timeout = 0.4
 
     def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        #: Who reads a partition, as far as the processes know: the member's number and epoch.
-        self.read_by: dict[Key, tuple[int, int]] = {}
+        self.read_by: dict[Key, Reader] = {}
         #: The highest offsets whose commit was acknowledged.
         self.committed: dict[Key, int] = {}
+        #: The offsets behind the last records that somebody read.
+        self.read_to: dict[Key, int] = {}
+        super().__init__(seed)
 
     def _new_watch(self) -> Watch:
         return GroupWatch(super()._new_watch())
@@ -70,11 +87,40 @@ class GroupWorld(World):
         sharers = [Task(f"member {n}", self.member(self, n).run) for n in numbers]
         return super()._tasks() + sharers
 
+    def end_member(self) -> None:
+        """The process of a member comes to its end, but for the lock that it may have."""
+
+    def finish(self) -> None:
+        """Check what is left; and that who comes last gets everything, whoever died."""
+        super().finish()
+        self.scheduler.run([Task("the last one", self.member(self, self.next_incarnation()).last)])
+        if self.scheduler.failures:
+            raise self.scheduler.failures[0]
+
+
+class GroupWorld(Sharing):
+    """On a disk."""
+
+
+class GroupBucketWorld(Sharing, BucketWorld):
+    """In a bucket, where members have leases, and each request takes its time."""
+
+    limits = ((lease, "threading", THREADS), (lease, "Flag", TaskFlag))
+    timeout = 30.0
+
+    def end_member(self) -> None:
+        """It ends with the thread of its lease."""
+        self.scheduler.kill()
+
+    def _make_place(self) -> None:
+        THREADS.scheduler = self.scheduler
+        super()._make_place()
+
 
 class Sharer:
     """One process that is a member, through a handle of its own."""
 
-    def __init__(self, world: GroupWorld, number: int) -> None:
+    def __init__(self, world: Sharing, number: int) -> None:
         self._world = world
         self._number = number
         self._rng = random.Random(world.rng.getrandbits(64))
@@ -83,10 +129,15 @@ class Sharer:
 
     def run(self) -> None:
         """Take part for some turns, then leave, or just end."""
-        log = self._world.open(writes=True)
+        self._take_part(self._world.open(writes=True))
+        self._world.end_member()
+
+    def _take_part(self, log: CommitLog) -> None:
         static = self._rng.random() < 0.3
         name = f"s{self._number % 2}" if static else f"m{self._number}"
-        place = SharedMembership(log, GROUP, MemberSettings(name, static, "sticky", _TIMEOUT))
+        place = SharedMembership(
+            log, GROUP, MemberSettings(name, static, "sticky", self._world.timeout)
+        )
         for _ in range(self._rng.randrange(*_TURNS)):
             try:
                 self._turn(log, place)
@@ -99,10 +150,32 @@ class Sharer:
                     raise
         if self._rng.random() < 0.7:
             self._stop_reading(set(self._positions))
-            try:
+            with suppress(UnavailableError):
                 place.leave()
-            except UnavailableError:
-                return
+
+    def _place(self, log: CommitLog, name: str, *, static: bool) -> SharedMembership:
+        settings = MemberSettings(name, static, "sticky", self._world.timeout)
+        return SharedMembership(log, GROUP, settings)
+
+    def last(self) -> None:
+        """Join when nobody else is there, and take over everything."""
+        log = self._world.open(writes=True)
+        place = self._place(log, "last", static=False)
+        place.enter(Interest(tuple(self._world.topics)))
+        plan = GroupPlan()
+        for _ in range(_LOOKS):
+            self._world.scheduler.clock += self._world.timeout
+            place.look_around()
+            state = log.refresh()
+            plan = _plan_of(state)
+            if set(plan.members) == {place.epoch} and not plan.targets:
+                break
+        owned = set(plan.owned_by(place.epoch))
+        wanted = {(t.id, n) for t in state.user_topics() for n in range(t.partitions)}
+        assert owned == wanted, "a partition stayed with who is not there"
+        for key in owned:
+            self._begin_at(state, key)
+        self._world.end_member()
 
     def _turn(self, log: CommitLog, place: SharedMembership) -> None:
         state = log.refresh()
@@ -129,11 +202,9 @@ class Sharer:
         """Read what is its own and stays so, and what it has yet to release."""
         owned = set(plan.owned_by(epoch))
         self._stop_reading(set(self._positions) - owned)
-        committed = state.group_offsets(GROUP)
         for key in sorted(owned - set(plan.targets) - set(self._positions)):
-            self._begin_reading(key, plan, epoch)
-            self._positions[key] = position = committed.get(key[0], {}).get(key[1], 0)
-            assert position >= self._world.committed.get(key, 0), "a commit was taken back"
+            self._begin_reading(key, plan, Reader(self._number, epoch, _generation_of(state)))
+            self._positions[key] = self._begin_at(state, key)
         for key, position in self._positions.items():
             topic = state.topic_by_id(key[0])
             assert topic is not None
@@ -141,21 +212,33 @@ class Sharer:
             begin = part.readable_from(position)
             most = self._rng.randrange(part.end - begin + 1)
             self._positions[key] = self._read(key, begin, begin + most)
+            read = self._world.read_to
+            read[key] = max(read.get(key, 0), self._positions[key])
+
+    def _begin_at(self, state: StoreState, key: Key) -> int:
+        """Where the group goes on: where a commit said, and behind nothing that nobody read."""
+        position = state.group_offsets(GROUP).get(key[0], {}).get(key[1], 0)
+        assert position >= self._world.committed.get(key, 0), "a commit was taken back"
+        assert position <= self._world.read_to.get(key, 0), "nobody read what is before it"
+        return position
 
     def _read(self, key: Key, begin: int, end: int) -> int:
         """The offset behind what it is done with, of these."""
         return end
 
-    def _begin_reading(self, key: Key, plan: GroupPlan, epoch: int) -> None:
+    def _begin_reading(self, key: Key, plan: GroupPlan, reader: Reader) -> None:
         other = self._world.read_by.get(key)
-        if other is not None and other[0] != self._number:
-            assert other[1] not in plan.members, f"{key} is read by two members, {other}, {epoch}"
-        self._world.read_by[key] = (self._number, epoch)
+        if other is not None and other.generation > reader.generation:
+            return  # it knows less: what it commits is refused
+        if other is not None and other.number != self._number:
+            assert other.epoch not in plan.members, f"{key} is read by two, {other}, {reader}"
+        self._world.read_by[key] = reader
 
     def _stop_reading(self, keys: set[Key]) -> None:
         for key in keys:
             del self._positions[key]
-            if self._world.read_by.get(key, (0, 0))[0] == self._number:
+            reader = self._world.read_by.get(key)
+            if reader is not None and reader.number == self._number:
                 del self._world.read_by[key]
 
     def _commit(self, log: CommitLog, state: StoreState, epoch: int) -> None:
@@ -190,7 +273,7 @@ class Sharer:
             self._world.done["released"] += 1
 
 
-GroupWorld.member = Sharer
+Sharing.member = Sharer
 
 
 def _plan_of(state: StoreState) -> GroupPlan:
@@ -198,6 +281,12 @@ def _plan_of(state: StoreState) -> GroupPlan:
     return group.plan if group else GroupPlan()
 
 
+def _generation_of(state: StoreState) -> int:
+    return state.group(GROUP).generation
+
+
 def _check_names(plan: GroupPlan) -> None:
     names = [each.name for each in plan.members.values() if each.static]
     assert len(names) == len(set(names)), "two members have one name"
+    ids = [each.id for each in plan.members.values()]
+    assert len(ids) == len(set(ids)), "a member is there twice"

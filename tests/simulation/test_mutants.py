@@ -11,7 +11,7 @@ from tests.simulation.bucket_mutants import BUCKET_MUTANTS
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.choosy_mutants import CHOOSY_MUTANTS
 from tests.simulation.collection_mutants import COLLECTION_MUTANTS
-from tests.simulation.group_mutants import GROUP_MUTANTS
+from tests.simulation.group_mutants import GROUP_BUCKET_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
 from tests.simulation.rebinding_mutants import REBINDING_MUTANTS
@@ -25,7 +25,7 @@ _OF_QUEUES = (
     *CHOOSY_MUTANTS,
     *AHEAD_MUTANTS,
 )
-_OF_LOGS = (*MUTANTS, *COLLECTION_MUTANTS, *BUCKET_MUTANTS, *GROUP_MUTANTS)
+_OF_LOGS = (*MUTANTS, *COLLECTION_MUTANTS, *BUCKET_MUTANTS, *GROUP_BUCKET_MUTANTS)
 _SEEDS = 500
 
 

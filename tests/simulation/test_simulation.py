@@ -16,6 +16,7 @@ import pytest
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.holding_ahead import AheadWorld
 from tests.simulation.seeds import ASKED, worlds_of
+from tests.simulation.sharing import GroupBucketWorld
 from tests.simulation.world import World, simulate
 
 _SEEDS = tuple(ASKED or range(50))
@@ -66,7 +67,7 @@ def test_the_same_holds_for_hosts_that_share_a_bucket():
 def test_a_seed_gives_the_same_history_every_time():
     assert [simulate(seed) for seed in range(5)] == [simulate(seed) for seed in range(5)]
     assert simulate(0) != simulate(1)
-    for kind in (BucketWorld, AheadWorld):
+    for kind in (BucketWorld, AheadWorld, GroupBucketWorld):
         assert [simulate(seed, kind) for seed in range(3)] == [
             simulate(seed, kind) for seed in range(3)
         ]

@@ -116,3 +116,20 @@ class TaskSleepers:
 
     def wake(self) -> None:
         """They look by themselves."""
+
+
+class TaskFlag:
+    """As `waking.Flag`."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def set(self) -> None:
+        """Have `wait` return."""
+        self._is_set = True
+
+    def wait(self, timeout: float) -> bool:
+        """Let others run for a while; returns whether it is set."""
+        if not self._is_set:
+            THREADS.scheduler.doze(_STEPS, timeout)
+        return self._is_set
