@@ -112,6 +112,38 @@ def test_what_was_lost_is_known_after_merges_checkpoints_and_in_copies(folder: P
         assert _lost_of(copy.keyed_queues("inbox")) == told != {}
 
 
+def test_a_copy_of_a_repaired_run_is_a_run_with_the_same_records_and_gaps(folder: Path):
+    _damage(folder, _message(NAMES[7], 11), _message(NAMES[7], 50))
+    with _repaired(folder) as store, kmq.open(folder.parent / "copy", maintenance=False) as copy:
+        assert copy_topics(store.log, copy.log).segments == 2
+        assert copy.verify(deep=True).ok
+        assert _records(copy) == _records(store)
+        store.keyed_queues("inbox").put_batch(NAMES, [b"more"] * QUEUES)
+        assert copy_topics(store.log, copy.log).rows == QUEUES
+        assert _records(copy) == _records(store)
+        copy.compact("inbox")
+        assert _records(copy) == _records(store)
+        told = _lost_of(store.keyed_queues("inbox"))
+        assert _lost_of(copy.keyed_queues("inbox")) == told != {}
+
+
+def _records(store: kmq.Store) -> tuple[dict[int, object], list[tuple[int, int]]]:
+    """All records by offset, and the gaps between them."""
+    found: dict[int, object] = {}
+    gaps: list[tuple[int, int]] = []
+    with store.consumer(topics=["inbox"]) as consumer:
+        while True:
+            try:
+                records = consumer.consume(99, timeout=0)
+            except kmq.DataLossError as error:
+                gaps.append((int(str(error.context["start"])), int(str(error.context["end"]))))
+                consumer.seek("inbox", 0, gaps[-1][1])
+                continue
+            if not records:
+                return found, gaps
+            found |= {record.offset: (record.key, record.value) for record in records}
+
+
 def test_get_many_is_told_of_all_queues_that_lost_messages_and_goes_on(folder: Path):
     _damage(folder, _message(NAMES[7], 11))
     with _repaired(folder) as store:

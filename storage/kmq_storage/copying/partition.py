@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -72,7 +72,8 @@ class PartitionCopy:
         yield from self._skip_to(min(part.start, end))
         for gap in index.gaps_between(self._position, end):
             yield from self._records_until(gap.start)
-            yield from self._gap(replace(gap, start=self._position))
+            if self._position < gap.end:  # else it was copied with its run
+                yield from self._gap(replace(gap, start=self._position))
         yield from self._records_until(end)
 
     def _skip_to(self, start: int) -> Iterator[GapEntry]:
@@ -106,16 +107,28 @@ class PartitionCopy:
         entries = self._commit(lambda planned: [gap.entry(self._key, planned)], gap.end)
         yield from (each for each in entries if isinstance(each, GapEntry))
 
-    def _records_until(self, end: int) -> Iterator[SegmentEntry]:
-        for run in _runs(self._topic.index(self._number).rows(self._position, end)):
+    def _records_until(self, end: int) -> Iterator[SegmentEntry | GapEntry]:
+        index = self._topic.index(self._number)
+        for run in _runs(index.rows(self._position, end)):
             behind = min(run[-1].end_offset, end)
-            self._topic.index(self._number).check(self._topic.name, self._position, behind)
-            yield from self._segment(self._written(run, behind), behind)
+            if run[-1].in_run:  # whole, as its records may be between thousands of gaps
+                behind = run[-1].end_offset
+            else:
+                index.check(self._topic.name, self._position, behind)
+            gaps = index.gaps_between(self._position, behind)
+            inside = [replace(gap, end=min(gap.end, behind)) for gap in gaps]
+            yield from self._segment(self._written(run, behind), inside, behind)
 
-    def _segment(self, entry: SegmentEntry, behind: int) -> Iterator[SegmentEntry]:
+    def _segment(
+        self, entry: SegmentEntry, inside: Sequence[Gap], behind: int
+    ) -> Iterator[SegmentEntry | GapEntry]:
         # The segment follows the last record, so maintenance of earlier ones does not matter.
-        entries = self._commit(lambda planned: [replace(entry, planned_lsn=planned)], behind)
-        yield from (each for each in entries if isinstance(each, SegmentEntry))
+        def made(planned: int) -> list[_Entry]:
+            gaps = (gap.entry(self._key, planned) for gap in inside)
+            return [replace(entry, planned_lsn=planned), *gaps]
+
+        entries = self._commit(made, behind)
+        yield from (each for each in entries if not isinstance(each, TrimEntry))
 
     def _written(self, run: list[Row], behind: int) -> SegmentEntry:
         lsn = self._target.refresh().lsn
