@@ -167,21 +167,21 @@ class Delivery(queue_delivery.Delivery):
 
     async def ack(self) -> None:  # type: ignore[override]
         """Acknowledge the record: it is finished, and nobody gets it again."""
-        await self[-1]._run(super().ack)
+        await self.hold.queue._awaited._run(super().ack)
 
     async def nack(  # type: ignore[override]
         self, delay: float | timedelta | None = None, reason: Reason = None
     ) -> None:
         """Have the record handed out again, after `delay` seconds or by the queue's `backoff`."""
-        await self[-1]._run(super().nack, delay, reason)
+        await self.hold.queue._awaited._run(super().nack, delay, reason)
 
     async def reject(self, reason: Reason = None) -> None:  # type: ignore[override]
         """Make the record a dead letter at once, with this reason."""
-        await self[-1]._run(super().reject, reason)
+        await self.hold.queue._awaited._run(super().reject, reason)
 
     async def extend(self, seconds: float | timedelta) -> None:  # type: ignore[override]
         """Hold the record until `seconds` from now."""
-        await self[-1]._run(super().extend, seconds)
+        await self.hold.queue._awaited._run(super().extend, seconds)
 
 
 class Queue(Receiver[queue.Queue], twin=queue.Queue):
@@ -189,6 +189,7 @@ class Queue(Receiver[queue.Queue], twin=queue.Queue):
 
     def __init__(self, handle: queue.Queue) -> None:
         super().__init__(handle, GivingWay(handle._wake))
+        handle._kind, handle._awaited = Delivery, self
         #: Its name.
         self.name = handle.name
 
@@ -199,9 +200,8 @@ class Queue(Receiver[queue.Queue], twin=queue.Queue):
 
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
         """Receive records that nobody else gets until they are answered, or their lock ends."""
-        receive = partial(self._handle._receive, max_records)
-        found = await self._received(receive, self._handle._give_back, timeout)
-        return [Delivery((*each, self)) for each in found or ()]
+        receive: Callable[..., list[Any]] = partial(self._handle._receive, max_records)
+        return await self._received(receive, self._handle._give_back, timeout)
 
     async def receive_arrow(self, max_rows: int = 65_536, timeout: float | None = 0.0) -> pa.Table:
         """Receive the same as a table, with a column `_delivery` for `ack`."""

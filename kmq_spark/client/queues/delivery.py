@@ -22,6 +22,11 @@ from kmq_storage.queues.handing import merged
 class Answers(Protocol):
     """What takes the answers for deliveries: a queue's handle."""
 
+    #: What its deliveries are.
+    _kind: type[Delivery]
+    #: The handle for asyncio, through which answers are awaited, if there is one.
+    _awaited: Any
+
     def ack(self, deliveries: Any) -> None:
         """Acknowledge deliveries."""
 

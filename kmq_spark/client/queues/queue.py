@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -77,6 +78,8 @@ class Queue(Resource):
         self._reader = ChunkReader(log.files)
         self._reading = threading.Lock()
         self._closed = False
+        self._kind: type[Delivery] = Delivery
+        self._awaited: Any = None
         reopen_in_child(self._after_fork)
 
     def _after_fork(self) -> None:
@@ -200,10 +203,7 @@ class Queue(Resource):
     def _acquire(
         self, most: int, deadline: float, *, plain: bool = False, stopped: Stopped = lambda: False
     ) -> tuple[AcquireEntry, OpenSlip | None] | tuple[()] | None:
-        """Hold records until they are answered; None when none come, () when some are in hand.
-
-        They can be read after a refresh.
-        """
+        """Hold records, read after a refresh; None when none come, () when some are in hand."""
         log, now = self._log, self._log.environment.monotonic
         check_writable(log.files)
         while plain or not self._ahead.has_some():

@@ -77,11 +77,12 @@ def deliveries_of(
 ) -> list[Delivery]:
     """Return the records of runs as deliveries, in that order."""
     found: list[Delivery] = []
+    kind = hold.queue._kind
     for of, part in _held(log, reader, runs):
         key = of[0][:2]
         records = records_of(part) if part.topic else map(with_row, records_of(part))
         found += [
-            Delivery((*record[:8], queue, number, key, hold))
+            kind((*record[:8], queue, number, key, hold))
             for record, number in zip(records, deliveries_in(of, part), strict=True)
         ]
     return found

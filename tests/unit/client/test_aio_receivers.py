@@ -282,3 +282,24 @@ def test_two_event_loops_at_once_do_not_share_a_consumer(store_url: str):
                 assert await consumer.consume(10, timeout=0.0) == []
 
     asyncio.run(work())
+
+
+def test_an_awaited_call_makes_each_delivery_once(store_url: str, monkeypatch: pytest.MonkeyPatch):
+    made, receive = list[object](), Queue._receive
+
+    def keeping(*arguments: Any, **options: Any) -> Any:
+        made.extend(found := receive(*arguments, **options))
+        return found
+
+    monkeypatch.setattr(Queue, "_receive", keeping)
+
+    async def play() -> None:
+        async with aio.open(store_url) as store, store.producer() as producer:
+            await store.create_queue("q")
+            await producer.send_to_queue("q", b"1")
+            async with store.queue("q") as queue:
+                (held,) = await queue.receive()
+                assert held is made[0]
+                await held.ack()
+
+    asyncio.run(play())
