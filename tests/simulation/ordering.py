@@ -63,6 +63,7 @@ class OrderlySharer(Sharer):
 
     def _bury(self, log: CommitLog, key: Key, offset: int, epoch: int) -> None:
         record = _record(log, key, offset)
+        self._note_read(key, offset + 1)
         if record is None:  # trimmed, or compacted
             self._positions[key] = offset + 1
             return

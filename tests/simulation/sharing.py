@@ -171,7 +171,8 @@ class Sharer:
             if set(plan.members) == {place.epoch} and not plan.targets:
                 break
         owned = set(plan.owned_by(place.epoch))
-        wanted = {(t.id, n) for t in state.user_topics() for n in range(t.partitions)}
+        topics = map(state.topic, self._world.topics)
+        wanted = {(topic.id, n) for topic in topics for n in range(topic.partitions)}
         assert owned == wanted, "a partition stayed with who is not there"
         for key in owned:
             self._begin_at(state, key)
@@ -212,8 +213,11 @@ class Sharer:
             begin = part.readable_from(position)
             most = self._rng.randrange(part.end - begin + 1)
             self._positions[key] = self._read(key, begin, begin + most)
-            read = self._world.read_to
-            read[key] = max(read.get(key, 0), self._positions[key])
+            self._note_read(key, self._positions[key])
+
+    def _note_read(self, key: Key, end: int) -> None:
+        read = self._world.read_to
+        read[key] = max(read.get(key, 0), end)
 
     def _begin_at(self, state: StoreState, key: Key) -> int:
         """Where the group goes on: where a commit said, and behind nothing that nobody read."""
