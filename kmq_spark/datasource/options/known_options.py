@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from kmq_spark.datasource.options.kafka_options import INSTEAD_OF_KAFKAS
 from kmq_spark.datasource.store_url import is_storage_option
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.names import nearest
@@ -62,9 +63,6 @@ SINK_OPTIONS = (
     "groupOffsets",
 )
 
-_ACCESS = "access to a store is that of its storage (file rights, credentials of the bucket)"
-_NO_BROKER = "kmq polls no broker: remove it"
-
 #: The answer to options that CREATE TABLE adds. Such a table could never be read: Spark then passes
 #: no options to a source in Python.
 NO_TABLES = (
@@ -78,32 +76,10 @@ _INSTEAD = {
     "owner": NO_TABLES,
     "external": NO_TABLES,
     "option.": NO_TABLES,
-    "kafka.": "kmq has no Kafka client to pass it to",
-    "kafka.bootstrap.servers": "kmq has no brokers: give the store as load(path) or option 'path'",
-    "kafka.group.id": "use option 'group'",
-    "kafka.isolation.level": "kmq readers see committed records only: remove it",
-    "kafka.auto.offset.reset": "use option 'startingOffsets'",
-    "kafka.enable.auto.commit": "use option 'group': finished batches are committed to it",
-    "kafka.max.poll.records": "use option 'maxOffsetsPerTrigger' or 'maxRecordsPerPartition'",
-    "kafka.max.partition.fetch.bytes": "use option 'maxBytesPerPartition'",
-    "kafka.key.deserializer": "key and value are binary columns: cast or decode them in Spark",
-    "kafka.value.deserializer": "key and value are binary columns: cast or decode them in Spark",
-    "kafka.key.serializer": "a key column is text or binary: cast or encode it in Spark",
-    "kafka.value.serializer": "a value column is text or binary: cast or encode it in Spark",
-    "kafka.partitioner.class": "use a 'partition' column",
-    "kafka.acks": "a write is on disk, or in the bucket, when it returns: remove it",
-    "kafka.enable.idempotence": "writes of streams are exactly-once: remove it",
-    "kafka.transactional.id": "a batch is one commit, all or nothing: remove it",
-    "kafka.compression.type": "set compression for the topic (alter_topic)",
-    "kafka.security.": _ACCESS,
-    "kafka.sasl.": _ACCESS,
-    "kafka.ssl.": _ACCESS,
-    "kafkaconsumer.": _NO_BROKER,
-    "fetchoffset.": _NO_BROKER,
+    **INSTEAD_OF_KAFKAS,
     "paths": "a read or write has one store: load(path) with its text, not a list",
     "storage_options": "give each of them as an option of its own, as 'storage.endpoint'",
     "checkpointlocation": "a stream's checkpoint is an option of its writeStream",
-    "groupidprefix": "groups are never generated: name one with option 'group', or remove it",
 }
 
 

@@ -101,7 +101,7 @@ REFUSED = {
     "brokers": ({"kafka.bootstrap.servers": "localhost:9092"}, "load\\(path\\)"),
     "group id": ({"kafka.group.id": "g"}, "use option 'group'"),
     "isolation": ({"kafka.isolation.level": "read_committed"}, "committed records only"),
-    "any client setting": ({"kafka.fetch.min.bytes": "1"}, "no Kafka client"),
+    "any client setting": ({"kafka.some.thing": "1"}, "no Kafka client"),
     "deserializer": ({"kafka.key.deserializer": "x"}, "binary columns: cast or decode"),
     "reset": ({"kafka.auto.offset.reset": "latest"}, "use option 'startingOffsets'"),
     "checkpoint": ({"checkpointLocation": "/c"}, "an option of its writeStream"),
