@@ -73,9 +73,14 @@ class History:
         return self._lows[key]
 
     def border(self, topic: Topic, number: int) -> int:
-        """Return the offset up to which, exclusively, a partition is read from the archive."""
+        """Return the offset up to which, exclusively, a partition is read from the archive.
+
+        So the archive stands in also for what a repair cut out of the log.
+        """
         _, end = self._archived(topic, number)
-        return max(min(end, topic.partition(number).first), self._begin(topic, number))
+        first = topic.partition(number).first
+        cut_out = [gap.end for gap in topic.index(number).gaps_between(first, end)]
+        return max(min(end, max([first, *cut_out])), self._begin(topic, number))
 
     def _begin(self, topic: Topic, number: int) -> int:
         """Return the first offset of a partition that the archive or the log ever held."""

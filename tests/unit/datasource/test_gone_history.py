@@ -246,3 +246,21 @@ def test_a_stream_that_has_come_to_the_log_looks_at_no_file_of_the_archive(
     query.all_available()
     assert set(places) <= set(sink.places)
     assert not looked
+
+
+def test_what_a_repair_cut_out_of_the_log_comes_from_the_archive(shop: Shop, tmp_path: Path):
+    archiver = Archiver(shop, tmp_path / "lake")
+    _send(shop, 10)
+    archiver.write()
+    archiver.commit()
+    _send(shop, 5)
+    for partition in (0, 1):
+        shop.cut_out("orders", partition, 4, 7)
+    assert _offsets(archiver) == [*range(15)]
+    assert _offsets(archiver, startingOffsets='{"orders": {"*": 6}}') == [*range(6, 15)]
+    for partition in (0, 1):
+        shop.cut_out("orders", partition, 9, 11)  # offset 10 wasn't archived
+    with pytest.raises(DataLossError, match="orders-0: offsets 9 to 10 were lost"):
+        _offsets(archiver)
+    kept = [n for n in range(15) if n != 10]
+    assert _counted(archiver) == ([("orders", p, n) for p in (0, 1) for n in kept], 2)
