@@ -13,6 +13,7 @@ from kmq_spark.datasource.columns.tables import table_spark_schema
 from kmq_spark.datasource.executor.commit_rows import CommitsTask
 from kmq_spark.datasource.executor.segment_rows import SegmentsTask
 from kmq_spark.datasource.opening import open_log
+from kmq_spark.datasource.planning.view import COLUMNS_OF_USER
 from kmq_spark.datasource.tables.plan import plan_commits, plan_segments
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.commit_log import CommitLog
@@ -47,7 +48,8 @@ class KmqTableReader(DataSourceReader):
     def __init__(self, url: str, table: str, wanted: StructType) -> None:
         if wanted.simpleString() != table_spark_schema(table).simpleString():
             raise InvalidRequestError(
-                f"the columns of table {table!r} are fixed and can't be set: remove schema(...)"
+                f"the columns of table {table!r} are fixed: leave out {COLUMNS_OF_USER}, and "
+                "choose and convert columns by a SELECT"
             )
         self._url = url
         self._table = table

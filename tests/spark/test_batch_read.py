@@ -161,7 +161,7 @@ def test_a_schema_can_not_be_set_and_a_batch_can_not_begin_at_latest(
     spark: SparkSession, shop: Shop
 ) -> None:
     reader = spark.read.format("kmq").option("subscribe", "orders").schema("value string")
-    with pytest.raises(AnalysisException, match="columns of a kmq read are fixed"):
+    with pytest.raises(AnalysisException, match="columns of untyped topics are fixed"):
         reader.load(shop.url).count()
     with pytest.raises(AnalysisException, match="'startingOffsets' is latest"):
         _load(spark, shop, startingOffsets="latest").count()

@@ -29,6 +29,9 @@ from kmq_spark.datasource.options.source_options import SourceOptions
 from kmq_storage.errors import InvalidRequestError
 from kmq_storage.log.state.topic_state import Topic
 
+#: Where a user gives columns that Spark then asks a read for.
+COLUMNS_OF_USER = "the columns of schema(...) or of CREATE VIEW name (...) USING kmq"
+
 
 @dataclass(frozen=True)
 class View:
@@ -184,11 +187,20 @@ def view_of(wanted: StructType, topics: Sequence[Topic], options: SourceOptions)
         _check_chosen(wanted, current)
         return View(spark_arrow_schema(wanted), wanted)
     if wanted.simpleString() != current.simpleString():
-        raise InvalidRequestError(
-            "the columns of a kmq read are fixed and can't be set: remove schema(...); without it, "
-            f"load again: {_what_is_there(topics)}"
-        )
+        raise InvalidRequestError(f"{_fixed(wanted, current, options)}{_what_is_there(topics)}")
     return plain_view(current, options)
+
+
+def _fixed(wanted: StructType, current: StructType, options: SourceOptions) -> str:
+    """Return what to do about wrong columns of untyped topics: some may be those of load()."""
+    loaded = [_plain_columns(options, keyed=keyed).simpleString() for keyed in (False, True)]
+    if wanted.simpleString() in loaded:
+        return "load again: "
+    return (
+        f"the columns of untyped topics are fixed ({current.simpleString()}): leave out "
+        f"{COLUMNS_OF_USER}, and choose and convert columns by a SELECT. If there are none, load "
+        "again: "
+    )
 
 
 def _what_is_there(topics: Sequence[Topic]) -> str:
@@ -206,7 +218,7 @@ def _check_chosen(wanted: StructType, current: StructType) -> None:
     if wrong is not None:
         raise InvalidRequestError(
             f"column {wrong.name!r} of type {wrong.dataType.simpleString()} is not one of the "
-            f"topic's: {_choose_of(current)}; without schema(...), load the topic again",
+            f"topic's: {_choose_of(current)}; if there are none, load the topic again",
             column=wrong.name,
         )
     required = next((field for field in wanted.fields if not field.nullable), None)
@@ -220,6 +232,6 @@ def _check_chosen(wanted: StructType, current: StructType) -> None:
 
 def _choose_of(current: StructType) -> str:
     return (
-        "schema(...) can only choose columns of this read, with their types "
+        f"{COLUMNS_OF_USER} can only choose columns of this read, with their types "
         f"({current.simpleString()})"
     )
