@@ -22,8 +22,9 @@ def check_reachable(spark: SparkSession, path: str) -> None:
     """InvalidRequestError when Spark can't look into this place; nothing is written to find out."""
     from pyspark.errors import AnalysisException
 
-    try:
-        _ = spark.read.text(f"{path}/{FOLDER}/record-00000001.json").schema
+    try:  # by its name: a place that is taken for a pattern may fail for its neighbours' names
+        read = spark.read.option("__globPaths__", False)
+        _ = read.text(f"{path}/{FOLDER}/record-00000001.json").schema
     except AnalysisException as error:
         if error.getCondition() == "PATH_NOT_FOUND":
             return  # a new archive

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kmq_spark import archive
 from kmq_spark.archive.job import _laid_out
+from kmq_spark.archive.reach import check_reachable
 from kmq_spark.lake.record import PARQUET, ArchiveRecord
 from kmq_storage.errors import DataLossError, IllegalStateError, InvalidRequestError
 from kmq_storage.objects.open import open_files
@@ -307,6 +308,14 @@ def test_a_place_that_spark_has_no_file_system_for_is_refused_before_anything_is
         _archive(spark, shop.url, s3_url, topics=["orders"])
     assert open_files(s3_url).list("") == []
     assert shop.store.groups() == []
+
+
+def test_a_place_is_reached_by_its_name_though_that_reads_as_a_pattern(
+    spark: SparkSession, tmp_path: Path
+):
+    (tmp_path / "lake::x").mkdir()
+    for name in ("l*ke", "la[ke", "la{ke"):
+        check_reachable(spark, str(tmp_path / name))
 
 
 def test_an_archive_in_parquet_needs_no_library_of_delta_to_trim_the_log(
