@@ -7,7 +7,7 @@ it runs, whereas tasks over other topics read what they were planned with.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -21,7 +21,9 @@ from kmq_spark.datasource.planning.tasks import Task
 from kmq_spark.datasource.planning.topic_ranges import TopicRange
 from kmq_spark.datasource.planning.view import View
 from kmq_storage.errors import NotFoundError
+from kmq_storage.keyed.index import run_places
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
+from kmq_storage.keyed.topic import PARTITION
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
 from kmq_storage.log.state.store_state import StoreState
@@ -36,10 +38,9 @@ def read_queues(options: SourceOptions, task: Task, view: View) -> Iterator[pa.R
         topic_id = uuid.UUID(bytes=run.index.topic_id)
         trimmed = partial(_report_trimmed, losses)
         reader = KeyedReader(log, topic_id.bytes, view.arrow.names, options.queues, trimmed)
-        for wanted in run:
-            origin = Origin(run.topic, topic_id, wanted.partition)
-            for rows in _rows(log, reader, origin, wanted, losses):
-                yield of_queues(rows, origin, view)
+        origin = Origin(run.topic, topic_id, PARTITION)
+        for rows in _rows(log, reader, origin, list(run), losses):
+            yield of_queues(rows, origin, view)
 
 
 def _report_trimmed(losses: Losses, topic: Topic, start: int, end: int) -> None:
@@ -56,18 +57,44 @@ def _report_trimmed(losses: Losses, topic: Topic, start: int, end: int) -> None:
 
 
 def _rows(
-    log: CommitLog, reader: KeyedReader, origin: Origin, wanted: OffsetRange, losses: Losses
+    log: CommitLog,
+    reader: KeyedReader,
+    origin: Origin,
+    wanted: Sequence[OffsetRange],
+    losses: Losses,
 ) -> Iterator[KeyedRows]:
     def kept(state: StoreState) -> list[TopicRange]:
         topic = state.topic_by_id(origin.topic_id.bytes)
         if topic is not None:
-            return readable(TopicRange(topic, wanted), losses)
-        begins, ends = {wanted.partition: wanted.start}, {wanted.partition: wanted.end}
+            ranges = (TopicRange(topic, each) for each in wanted)
+            return [part for each in ranges for part in readable(each, losses)]
+        begins, ends = {PARTITION: wanted[0].start}, {PARTITION: wanted[-1].end}
         losses.report_deleted(state, origin.topic, origin.topic_id, begins, ends)
         return []
 
     try:
-        for each in looking_again(log, kept):
-            yield from reader.between(each.offsets.start, each.offsets.end)
+        for start, end in _joined(looking_again(log, kept)):
+            yield from reader.between(start, end)
     except NotFoundError:
         losses.report_deleted(log.state, origin.topic, origin.topic_id, {}, None)
+
+
+def _joined(parts: Sequence[TopicRange]) -> Iterator[tuple[int, int]]:
+    """The ranges of offsets to read; those in runs with only gaps between them as one.
+
+    A run is read whole for each range, and after a repair there may be thousands between gaps.
+    """
+    runs = run_places(parts[0].topic) if parts else []
+    behind = runs[-1].end_offset if runs else 0
+    held: tuple[int, int] | None = None
+    for part in parts:
+        start, end = part.offsets.start, part.offsets.end
+        if held is not None:
+            between = part.topic.index(PARTITION).outside_gaps(held[1], start)
+            if held[1] <= start < behind and not any(True for _ in between):
+                start = held[0]
+            else:
+                yield held
+        held = start, end
+    if held is not None:
+        yield held

@@ -83,7 +83,8 @@ class Losses:
     def _count(self, key: tuple[uuid.UUID, int], lost: tuple[int, int]) -> int:
         """Count a loss, and return how many records of it are new: a stream reports it often."""
         known = self.untold.get(key, ())
-        new = tuple(_outside(lost, known))
+        is_behind = bool(known) and known[-1][1] <= lost[0]  # as mostly, of thousands
+        new = (lost,) if is_behind else tuple(_outside(lost, known))
         if new:
             self.untold[key] = tuple(sorted(known + new))
         return sum(end - start for start, end in new)

@@ -243,7 +243,8 @@ class OffsetIndex:
 
     def outside_gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, end) outside of gaps, in order."""
-        return outside(((gap.start, gap.end) for gap in self.gaps), start, end)
+        met = self.gaps_between(start, end)  # few of thousands
+        return outside(((gap.start, gap.end) for gap in met), start, end)
 
     def readable_until(self, start: int, end: int) -> int:
         """The start of the first gap or hole in (start, end), or else `end`."""
