@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kmq_storage.copying.definitions import put_definition
 from kmq_storage.copying.partition import PartitionCopy
 from kmq_storage.copying.queues import copy_queues, queues_of
-from kmq_storage.errors import InvalidRequestError, KmqWarning
+from kmq_storage.errors import ConflictError, InvalidRequestError, KmqWarning
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.layout_entries import GapEntry, SegmentEntry
 from kmq_storage.groups.administration import has_live_member
@@ -125,15 +126,22 @@ def _copied(
 
 def _copy_groups(state: StoreState, target: CommitLog, topics: Iterable[Topic]) -> None:
     """Move groups without live members forward to their offsets in the source."""
-    entries = [
-        GroupOffsetsEntry(name, -1, topic.id, ahead)
-        for name in list(state.groups)
-        for topic in topics
-        if (ahead := _ahead(state, target.refresh(), name, topic))
-        if not has_live_member(target, name)
-    ]
-    if entries:
-        target.commit([Unit(tuple(entries))])
+    topics = list(topics)
+    while entries := tuple(_moves(state, target, topics)):
+        with suppress(ConflictError):  # somebody moved one further: look again
+            target.commit([Unit(entries, forward=True)])
+            return
+
+
+def _moves(
+    state: StoreState, target: CommitLog, topics: Iterable[Topic]
+) -> Iterator[GroupOffsetsEntry]:
+    known = target.written_state()
+    for name in list(state.groups):
+        for topic in topics:
+            ahead = _ahead(state, known, name, topic)
+            if ahead and not has_live_member(target, name):
+                yield GroupOffsetsEntry(name, -1, topic.id, ahead)
 
 
 def _ahead(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.copying import partition
+from kmq_storage.copying import partition, topics
 from kmq_storage.copying.topics import copy_topics
 
 
@@ -40,6 +40,22 @@ def _before_the_second_commit(monkeypatch: pytest.MonkeyPatch, act: Callable[[],
 def _values(store: kmq.Store) -> list[bytes]:
     values: list[bytes] = store.read("t").read_all()["value"].to_pylist()
     return values
+
+
+def test_a_group_that_is_moved_while_a_copy_looks_is_not_put_back(
+    source: kmq.Store, target: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    source.set_group_offsets("readers", {"t": {0: 5}})
+    look = topics.has_live_member
+
+    def slow(*arguments: Any) -> bool:
+        monkeypatch.setattr(topics, "has_live_member", look)
+        target.set_group_offsets("readers", {"t": {0: 7}})
+        return look(*arguments)
+
+    monkeypatch.setattr(topics, "has_live_member", slow)
+    copy_topics(source.log, target.log)
+    assert target.describe_group("readers").committed == {"t": {0: 7}}
 
 
 @pytest.mark.parametrize("count", [1, 3, 4, 6])
