@@ -181,13 +181,19 @@ def test_a_receiver_of_a_queue_that_lost_nothing_is_told_nothing(folder: Path):
         assert queues.receive(NAMES[7], 999)
 
 
-def test_another_life_of_a_queue_is_not_told_of_what_the_one_before_lost(folder: Path):
+@pytest.mark.parametrize("sealed", [False, True])
+def test_another_life_of_a_queue_is_not_told_of_what_the_one_before_lost(
+    folder: Path, *, sealed: bool
+):
     _damage(folder, _message(NAMES[7], 11))
     with _repaired(folder) as store:
         queues = store.keyed_queues("inbox")
         queues.delete(NAMES[7])
         queues.put(NAMES[7], b"new").result()
+        if sealed:
+            store.seal()
         assert queues.get(NAMES[7], 0, 999) == [b"new"]
+        assert queues.get_many([NAMES[7]], 0, 999)["value"].to_pylist() == [b"new"]
 
 
 @pytest.mark.parametrize("unknown", ["too many", "offsets"])

@@ -117,16 +117,17 @@ class QueueIndex:
         return self._life(name, self.end).index
 
     def began(self, name: bytes) -> int:
-        """The offset from which on a queue has its messages; 0 if it never ended or was trimmed."""
+        """An offset before all messages of a queue, and behind those that it had when it ended."""
         life = self._life(name, self.end)
-        return self.runs[life.run].place.base_offset if life.index else life.end + 1
+        in_run = life.end < 0 and (life.run or life.index)
+        return self.runs[life.run].place.base_offset if in_run else life.end + 1
 
     def all_began(self, names: pa.Array) -> Numbers:
         """As `began`, for many queues, whose names must ascend."""
         found = np.zeros(len(names), np.int64)
         for run in (self.runs[number] for number in reversed(self._anew)):
             anew = run.beginnings_of(names)
-            found = np.where(anew < 0, found, np.where(anew > 0, run.place.base_offset, 0))
+            found = np.where(anew < 0, found, run.place.base_offset)
         ends = self.ends.lasts(names, self.end)
         return np.where(ends < 0, found, ends + 1)
 

@@ -203,6 +203,7 @@ def _joined(found: Iterable[LostMessages]) -> list[tuple[int, int]]:
     """The first and last index of each range of messages, neighbours together."""
     spans: list[tuple[int, int]] = []
     for _, first, behind in sorted(found, key=lambda each: each.first):
-        follows = bool(spans) and spans[-1][1] + 1 == first
-        spans.append((spans.pop()[0] if follows else first, behind - 1))
+        follows = bool(spans) and first <= spans[-1][1] + 1
+        low, last = spans.pop() if follows else (first, first)
+        spans.append((low, max(last, behind - 1)))
     return spans
