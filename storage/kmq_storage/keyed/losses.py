@@ -134,7 +134,7 @@ class Losses:
                 if low < each[0].end and each[0].start < told
             ]
             if left and left[0][0].start < high:
-                new[queue] = left
+                new[queue] = left + new.get(queue, [])  # a queue may be named twice
                 self._told[queue] = low
         if new:
             raise _known_loss(topic, new)
