@@ -157,12 +157,13 @@ def advance_group(
 
 def _taken_over(log: CommitLog, place: Place) -> FencedError:
     known = log.refresh().group(place.group)
-    return FencedError(
-        f"group {place.group} was taken over by {known.client or 'consumers'} (generation "
-        f"{known.generation}, this query has {place.generation}): a group is read by one "
-        "query at a time",
-        group=place.group,
-    )
+    generations = f"(generation {known.generation}, this query has {place.generation})"
+    if known.member or known.plan.members:
+        by = known.client or "consumers"
+        what = f"was taken over by {by} {generations}: a group is read by one query at a time"
+    else:
+        what = f"had its offsets set, or was deleted, since this query read it {generations}"
+    return FencedError(f"group {place.group} {what}", group=place.group)
 
 
 def announce(log: CommitLog, place: Place, name: str, topics: Mapping[str, Iterable[int]]) -> None:

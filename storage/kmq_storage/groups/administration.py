@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import TypeVar
 
-from kmq_storage.errors import IllegalStateError
+from kmq_storage.errors import FencedError, IllegalStateError
 from kmq_storage.format.entries import GroupEntry, GroupOffsetsEntry
 from kmq_storage.groups.exclusive import has_exclusive_member
 from kmq_storage.groups.membership import discard_locks, let_die, live_members
@@ -65,10 +66,24 @@ def set_group_offsets(log: CommitLog, group: str, offsets: Offsets) -> None:
     partition.
     """
     check_name("group", group)
-    check_idle(log, group)
-    entries = offset_entries(log.refresh(), group, offsets)
-    if entries:
-        log.commit([Unit(entries)])
+    while True:
+        check_idle(log, group)
+        state = log.refresh()
+        entries = offset_entries(state, group, offsets)
+        if not entries:
+            return
+        with suppress(FencedError):  # a member came meanwhile
+            log.commit([Unit((*entries, *_without_member(state, group)))])
+            return
+
+
+def _without_member(state: StoreState, group: str) -> tuple[GroupEntry, ...]:
+    """A generation without the exclusive member that was there: what it commits late is refused.
+
+    So a query's listener, which Spark calls after the query's end, doesn't undo what was set.
+    """
+    known = state.group(group)
+    return (GroupEntry(group, known.generation + 1, "", "", {}),) if known.member else ()
 
 
 def copy_group(log: CommitLog, source: str, target: str) -> None:
