@@ -66,24 +66,23 @@ def set_group_offsets(log: CommitLog, group: str, offsets: Offsets) -> None:
     partition.
     """
     check_name("group", group)
-    while True:
+    is_set = False
+    while not is_set:
+        dismissal = _dismissal(log.written_state().group(group), group)
         check_idle(log, group)
-        state = log.refresh()
-        entries = offset_entries(state, group, offsets)
-        if not entries:
-            return
-        with suppress(FencedError):  # a member came meanwhile
-            log.commit([Unit((*entries, *_without_member(state, group)))])
-            return
+        entries = offset_entries(log.refresh(), group, offsets)
+        with suppress(FencedError):  # a query joined meanwhile: look again
+            if entries:
+                log.commit([Unit((*entries, *dismissal))])
+            is_set = True
 
 
-def _without_member(state: StoreState, group: str) -> tuple[GroupEntry, ...]:
-    """A generation without the exclusive member that was there: what it commits late is refused.
+def _dismissal(known: Group, name: str) -> tuple[GroupEntry, ...]:
+    """Begin a generation if the last member was exclusive: Spark's listeners may move for it yet.
 
-    So a query's listener, which Spark calls after the query's end, doesn't undo what was set.
+    They hear of a query's last batch after its end, and would undo what is being set.
     """
-    known = state.group(group)
-    return (GroupEntry(group, known.generation + 1, "", "", {}),) if known.member else ()
+    return (GroupEntry(name, known.generation + 1, "", "", {}),) if known.member else ()
 
 
 def copy_group(log: CommitLog, source: str, target: str) -> None:

@@ -177,22 +177,6 @@ def test_a_listener_moves_the_group_after_the_last_batch_too(shop: Shop) -> None
     assert shop.lsn() == lsn
 
 
-def test_a_listener_that_is_called_late_does_not_undo_what_was_set(
-    shop: Shop, caplog: pytest.LogCaptureFixture
-) -> None:
-    shop.send("orders", 0, 5)
-    watched = _watched(shop, group="g")
-    progress = watched.run()
-    watched.stream.stop()
-    shop.store.set_group_offsets("g", {"orders": {0: 2}})
-    watched.tell(progress)
-    assert shop.committed("g", "orders") == {0: 2, 1: 0}
-    assert "group g was not moved: group g had its offsets set" in caplog.text
-    again = _watched(shop, group="g")
-    again.tell(again.run())
-    assert shop.committed("g", "orders") == {0: 5, 1: 0}
-
-
 def test_a_listener_gets_into_a_bucket_by_what_it_is_given(
     moto: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

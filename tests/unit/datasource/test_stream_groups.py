@@ -12,7 +12,7 @@ import pytest
 from kmq_spark.datasource.executor import announcement
 from kmq_spark.datasource.executor.announcement import announced
 from kmq_spark.datasource.groups import committed
-from kmq_spark.datasource.groups.committed import QueryMember
+from kmq_spark.datasource.groups.committed import Place, QueryMember
 from kmq_spark.datasource.offsets import StreamOffset
 from kmq_storage.environment import SYSTEM
 from kmq_storage.errors import DataLossError, FencedError, IllegalStateError
@@ -315,6 +315,29 @@ def test_what_a_query_commits_after_it_lost_its_group_is_refused(shop: Shop) -> 
     with pytest.raises(FencedError, match=r"taken over by query 'b' \(generation 2, this .* 1\)"):
         query.trigger()
     assert shop.committed("billing", "orders") == {0: 0, 1: 0, 2: 0}
+
+
+@pytest.mark.parametrize("how", ["set", "copy"])
+def test_who_hears_late_of_a_querys_last_batch_does_not_undo_what_was_set_since(
+    shop: Shop, how: str
+) -> None:
+    shop.send("orders", 0, 6)
+    shop.store.set_group_offsets("first", "earliest", topics=["orders"])
+    stream = _patient(shop, Clock())
+    stream.start(available_now=True).all_available()
+    stream.stop()
+    log, generation = shop.store.log, shop.store.describe_group("billing").generation
+    if how == "set":
+        shop.store.set_group_offsets("billing", {"orders": {0: 2}})
+    else:
+        shop.store.copy_group("first", "billing")
+    ids = {"orders": log.refresh().topic("orders").topic_id}
+    finished = StreamOffset(ids=ids, positions={"orders": {0: 6}})
+    with pytest.raises(FencedError, match="had its offsets set, or was deleted"):
+        committed.advance_group(log, Place("billing", uuid.uuid4(), generation), finished)
+    assert shop.committed("billing", "orders")[0] == (2 if how == "set" else 0)
+    _patient(shop, Clock()).start(available_now=True).all_available()
+    assert shop.committed("billing", "orders")[0] == 6
 
 
 def test_the_first_task_of_a_run_tells_the_group_who_reads_it_and_what(shop: Shop) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage import paths
-from kmq_storage.groups import membership
+from kmq_storage.groups import administration, membership
 from kmq_storage.groups.exclusive import ExclusiveMembership
+from kmq_storage.log.commit_log import CommitLog
 
 
 @pytest.mark.parametrize("call", ["set", "delete", "copy", "join"])
@@ -36,6 +37,24 @@ def test_a_group_is_free_for_who_comes_while_the_query_that_ended_is_dying(
         "join": lambda: store.consumer("g", topics=["t"]).close(),
     }[call]()
     death.join()
+
+
+def test_a_query_that_joins_while_offsets_are_set_is_seen(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t")
+    ExclusiveMembership(store.log, "g", "ended", told="a query").leave()
+    check, joined = administration.check_idle, []
+
+    def joins_after_the_check(log: CommitLog, group: str) -> None:
+        check(log, group)
+        joined.append(ExclusiveMembership(log, group, "new", told="a query"))
+
+    monkeypatch.setattr(administration, "check_idle", joins_after_the_check)
+    with pytest.raises(kmq.IllegalStateError, match="live member"):
+        administration.set_group_offsets(store.log, "g", {"t": {0: 0}})
+    joined[0].tell_assignment({"t": [0]})  # it is still the group's member
+    joined[0].leave()
 
 
 def test_a_query_begins_though_somebody_is_slow_to_look_whether_its_place_is_free(tmp_path: Path):
