@@ -21,7 +21,7 @@ from kmq_spark.lake.record import (
     ArchiveRecord,
     ArchiveRecords,
 )
-from kmq_storage.errors import IllegalStateError, InvalidRequestError
+from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
 from kmq_storage.log.state.store_state import StoreState
 
 #: What delta-rs takes for another place.
@@ -73,6 +73,8 @@ def begin(
         )
     if fail_on_data_loss:
         _refuse_less(path, state, record, topics)
+    if not topics:
+        _refuse_deleted(path, state, record)
     grown = _grown(state, record, topics)
     _refuse_unknown(state, grown)
     fields = fields_of(state, grown)
@@ -150,6 +152,20 @@ def _refuse_less(
             "with fail_on_data_loss=False they stay as they are until they are named again",
             option="topics",
         )
+
+
+def _refuse_deleted(path: str, state: StoreState, record: ArchiveRecord) -> None:
+    """NotFoundError for a topic of the archive that isn't there, with how the others go on."""
+    for name in record.topics:
+        try:
+            state.topic(name)
+        except NotFoundError as error:
+            raise NotFoundError(
+                f"{error.message} Archive {path} has it, too: name the other topics (topics=[...], "
+                "kmq archive --topic) to go on without it. What went unread of it is a loss: "
+                "continue past that by fail_on_data_loss=False (kmq archive --skip-lost)",
+                **error.context,
+            ) from None
 
 
 def _grown(state: StoreState, record: ArchiveRecord, topics: Sequence[str]) -> ArchiveRecord:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ from kmq_spark.cli.output import Output
 from kmq_spark.cli.runtime_checks import check_java
 from kmq_spark.delta_session import SESSION_SETTINGS
 from kmq_storage.environment import SYSTEM
-from kmq_storage.errors import UnavailableError
+from kmq_storage.errors import KmqError, UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +27,11 @@ if TYPE_CHECKING:
 _QUIET = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
+    "spark.log.level": "FATAL",  # errors come as exceptions, with the same page of Java
 }
+
+#: An error of kmq in what Spark says of it.
+_KMQ_ERROR = re.compile(r"^.*\bkmq_storage\.errors\.\w+: (.+)$", re.MULTILINE)
 
 
 def _archive(arguments: Namespace, output: Output) -> None:
@@ -59,16 +65,17 @@ def _run(spark: SparkSession, arguments: Namespace, output: Output) -> None:
 
     url = store_url(arguments)
     assert url is not None, "the store was opened"
-    report = archive.run(
-        spark,
-        url,
-        arguments.path,
-        topics=arguments.topic or (),
-        file_format=arguments.format,
-        keep=arguments.keep,
-        fail_on_data_loss=not arguments.skip_lost,
-        storage_options=dict(arguments.storage_option),
-    )
+    with _one_line_errors():
+        report = archive.run(
+            spark,
+            url,
+            arguments.path,
+            topics=arguments.topic or (),
+            file_format=arguments.format,
+            keep=arguments.keep,
+            fail_on_data_loss=not arguments.skip_lost,
+            storage_options=dict(arguments.storage_option),
+        )
     lines = [
         f"{topic}-{partition}: archived up to offset {end}"
         for topic, ends in report.archived.items()
@@ -77,6 +84,24 @@ def _run(spark: SparkSession, arguments: Namespace, output: Output) -> None:
     if report.lost:
         lines.append(f"{report.lost} records were gone before they were archived")
     output.fact(dataclasses.asdict(report), "\n".join(lines) or "nothing to archive yet")
+
+
+@contextmanager
+def _one_line_errors() -> Iterator[None]:
+    """Dig kmq's own error out of Spark's, and name the command's option in it.
+
+    What else fails in Spark keeps its traceback: nothing else tells where it failed.
+    """
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        found = _KMQ_ERROR.findall(str(error))
+        if not found:
+            raise
+        told = found[-1].replace("set failOnDataLoss=false to go", "use --skip-lost to go")
+        raise KmqError(told.replace("failOnDataLoss=false", "--skip-lost")) from error
 
 
 def _session(*, with_delta: bool) -> SparkSession:

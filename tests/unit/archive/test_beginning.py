@@ -17,7 +17,7 @@ from kmq_spark import archive
 from kmq_spark.archive.beginning import begin
 from kmq_spark.datasource import spark_versions
 from kmq_spark.lake.record import DELTA, FOLDER, PARQUET, ArchiveRecord
-from kmq_storage.errors import IllegalStateError, InvalidRequestError
+from kmq_storage.errors import IllegalStateError, InvalidRequestError, NotFoundError
 
 
 @pytest.fixture
@@ -93,6 +93,8 @@ def test_a_topic_that_was_deleted_need_not_be_named(store: kmq.Store, tmp_path: 
     path = tmp_path / "lake"
     _begin(store, path, "orders", "bills")
     store.delete_topic("bills")
+    with pytest.raises(NotFoundError, match=r"\[bills\] doesn't exist.*name the other .*skip-lost"):
+        _begin(store, path)
     assert _begin(store, path, "orders").topics == ("orders",)
 
 
