@@ -14,6 +14,7 @@ from kmq_spark.client.encoding.rows import rows_of_columns
 from kmq_spark.client.encoding.units import records_unit
 from kmq_spark.client.encoding.waiting_extras import WaitingExtras, waiting_extras
 from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queues.letter_schedules import SCHEDULE, schedule_of
 from kmq_spark.client.queues.reading import missing_of
 from kmq_spark.client.queues.reasons import TOO_OFTEN
 from kmq_spark.client.queues.typed_letters import letter_value
@@ -123,7 +124,10 @@ def bury(
     """Make deliveries dead letters: they are stored there and finished here in one commit."""
     target = dead_letters_of(log, queue)
     entry = handing.answer(log, queue, answer, runs_of_deliveries(deliveries))
-    records = [(each, origin(queue.name, each, each.delivery_count, reason)) for each in deliveries]
+    records = [
+        (each, origin(queue.name, each, each.delivery_count, reason) | schedule_of(queue, each))
+        for each in deliveries
+    ]
     log.commit([moving(log, target, records, entry)])
     log.refresh()
 
@@ -142,7 +146,7 @@ def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
     return taken, left
 
 
-def origin(queue: str, record: Record, count: int, reason: str) -> Mapping[str, Any]:
+def origin(queue: str, record: Record, count: int, reason: str) -> dict[str, Any]:
     """Return the properties of a dead letter: its own, and those that tell where it comes from."""
     facts = {
         **record.properties,
@@ -152,11 +156,13 @@ def origin(queue: str, record: Record, count: int, reason: str) -> Mapping[str, 
         "dead_letter_count": count,
         "dead_letter_reason": reason,
     }
-    died, home = _died_in(record)
+    home = home_of(record) or queue
     facts.pop(_HOME, None)
-    home = home or died or queue
     if home != queue:
         facts[_HOME] = home
+    else:  # the schedule of an earlier life
+        for name in SCHEDULE:
+            facts.pop(name, None)
     facts.pop("dead_letter_topic", None)
     return facts if record.topic is None else facts | {"dead_letter_topic": record.topic}
 
@@ -166,6 +172,12 @@ def _died_in(record: Record) -> tuple[Any, Any]:
     known = record.properties
     is_letter = known.keys() >= _FACTS
     return (known["dead_letter_queue"], known.get(_HOME)) if is_letter else (None, None)
+
+
+def home_of(record: Record) -> Any:
+    """The queue that a dead letter died in first; None for what is no letter."""
+    died, home = _died_in(record)
+    return home or died
 
 
 def is_letter_of(state: StoreState, queue: Queue, record: Record) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kmq_spark.client.queues.dead_letters import MOVED, is_letter_of, moving, room_in
+from kmq_spark.client.queues.dead_letters import MOVED, home_of, is_letter_of, moving, room_in
 from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queues.letter_schedules import schedules_again
 from kmq_spark.client.queues.reading import missing_of
 from kmq_spark.errors import QueueFullError
 from kmq_storage.format.queue_entries import ACK, EXTEND, Run
@@ -67,7 +68,8 @@ def _move(letters: Queue, some: list[Delivery], target: StoredQueue) -> int:
         entry = handing.answer(log, letters._live(), ACK, runs_of_deliveries(some))
         try:
             records = [(each, each.properties) for each in some]
-            log.commit([moving(log, target, records, entry)])
+            back = [each.properties if home_of(each) == target.name else {} for each in some]
+            log.commit([moving(log, target, records, *schedules_again(target, back), entry)])
         except BaseException:  # of a full queue, for example
             letters._give_back(some)
             raise
