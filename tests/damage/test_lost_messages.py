@@ -145,3 +145,20 @@ def test_before_a_repair_a_damaged_commit_is_no_end_of_a_queue(tmp_path: Path, i
             with pytest.warns(kmq.KmqWarning, match="more may have been stored .* inbox-0") as told:
                 tell("a")
             assert told[0].filename == __file__
+
+
+def test_a_queue_that_reads_on_is_told_at_once_of_all_losses_behind_it(tmp_path: Path):
+    with opened(tmp_path) as store:
+        for number in range(30):
+            _put(store, ("a", b"lost%d" % number if number in (10, 20) else b"whole"))
+    (log,) = (tmp_path / "log").glob("0*.log")
+    for lost in (b"lost10", b"lost20"):
+        contents = log.read_bytes()
+        flip(log, contents.rindex(MAGIC, 0, contents.index(lost)) + 20)
+    with opened(tmp_path) as store:
+        assert store.repair(drop_damaged=True).damage == []
+        queues = store.keyed_queues("inbox")
+        assert len(queues.get("a", 0, 9)) == 9
+        with pytest.raises(kmq.DataLossError, match="offsets 10 to 10, 20 to 20 of the topic"):
+            queues.get("a", 9, 9)
+        assert [len(queues.get("a", first, 9)) for first in (9, 18, 27)] == [9, 9, 1]

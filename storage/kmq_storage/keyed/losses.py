@@ -8,6 +8,7 @@ seek behind a gap. So it gets an error once, and its next call goes on.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -27,7 +28,7 @@ from kmq_storage.log.state.topic_state import Topic
 _LOGGER = logging.getLogger(__name__)
 #: Above all offsets.
 _NEVER = np.iinfo(np.int64).max
-#: So many ranges of indexes are named in an error's text; all are in its context.
+#: So many ranges are named in an error's text; all indexes are in its context.
 _NAMED = 8
 
 
@@ -47,6 +48,11 @@ class _Gaps:
             for lost in decoded(gap.lost or b""):
                 self.known.setdefault(lost.queue, []).append((gap, lost))
 
+    def unknown_between(self, low: int, high: int) -> list[Gap]:
+        """Those of the unknown gaps that lie between two offsets, or over one of them."""
+        first = bisect_right(self.unknown, low, key=lambda gap: gap.end)
+        return self.unknown[first : bisect_left(self.unknown, high, key=lambda gap: gap.start)]
+
     def borders(self, queues: Iterable[bytes]) -> Numbers:
         """Where the unknown gaps, and those of some queues, start and end."""
         known = (gap for queue in queues for gap, _ in self.known[queue])
@@ -58,8 +64,8 @@ class Losses:
 
     def __init__(self) -> None:
         self._gaps = _Gaps()
-        #: The queues that were told of gaps which may concern any queue.
-        self._warned: set[bytes] = set()
+        #: For each queue the offset from which on it was told of gaps that may concern any queue.
+        self._warned: dict[bytes, int] = {}
         #: For each queue the offset from which on it was told of its own gaps.
         self._told: dict[bytes, int] = {}
 
@@ -95,7 +101,7 @@ class Losses:
         nearest = ends.searchsorted(lows, "right")  # the first gap that ends behind each
         met = np.flatnonzero(np.append(starts, _NEVER)[nearest] < highs)
         some = asked.names.take(number_column(met)).to_pylist()
-        self._warn(topic, zip(some, map(gaps.unknown.__getitem__, nearest[met]), strict=True))
+        self._warn(topic, zip(some, lows[met].tolist(), highs[met].tolist(), strict=True))
         self._tell(topic, zip(queues, lows[own].tolist(), highs[own].tolist(), strict=True))
 
     def _concerns(self, topic: Topic, queue: bytes) -> bool:
@@ -113,13 +119,17 @@ class Losses:
         return bool(gaps)
 
     def _check(self, topic: Topic, queue: bytes, low: int, high: int) -> None:
-        met = (gap for gap in self._gaps.unknown if gap.start < high and low < gap.end)
-        self._warn(topic, ((queue, gap) for gap in met))
+        self._warn(topic, [(queue, low, high)])
         self._tell(topic, [(queue, low, high)])
 
-    def _warn(self, topic: Topic, met: Iterable[tuple[bytes, Gap]]) -> None:
-        new = [(queue, gap) for queue, gap in met if queue not in self._warned]
-        self._warned.update(queue for queue, _ in new)
+    def _warn(self, topic: Topic, asked: Iterable[tuple[bytes, int, int]]) -> None:
+        """DataLossError if any of these queues may have lost messages between two offsets."""
+        new: list[tuple[bytes, list[Gap]]] = []
+        for queue, low, high in asked:
+            left = self._gaps.unknown_between(low, self._warned.get(queue, _NEVER))
+            if left and left[0].start < high:
+                new.append((queue, left))
+                self._warned[queue] = low
         if new:
             raise _loss(topic, *new[0])
 
@@ -167,13 +177,18 @@ def _spans(
     return spans[0], spans[1]
 
 
-def _loss(topic: Topic, queue: bytes, gap: Gap) -> DataLossError:
+def _loss(topic: Topic, queue: bytes, gaps: Sequence[Gap]) -> DataLossError:
+    spans = [f"{gap.start} to {gap.end - 1}" for gap in gaps]
     text = (
-        f"messages of queue {queue!r} in {topic.name} may be lost: offsets {gap.start} to "
-        f"{gap.end - 1} of the topic are ({gap.reason}); the queue goes on behind them, with the "
-        "next call"
+        f"messages of queue {queue!r} in {topic.name} may be lost: offsets {_told(spans)} of the "
+        f"topic are ({gaps[0].reason}); the queue goes on behind them, with the next call"
     )
-    return _logged(text, topic, gap, queue=queue)
+    return _logged(text, topic, gaps[0], queue=queue)
+
+
+def _told(spans: Sequence[str]) -> str:
+    more = f" and {len(spans) - _NAMED} more ranges" if len(spans) > _NAMED else ""
+    return f"{', '.join(spans[:_NAMED])}{more}"
 
 
 def _known_loss(
@@ -182,10 +197,9 @@ def _known_loss(
     lost = {queue: _joined(each for _, each in some) for queue, some in found.items()}
     queue, gap = next((queue, some[0][0]) for queue, some in found.items())
     spans = [f"{first} to {last}" if first < last else f"{first}" for first, last in lost[queue]]
-    more = f" and {len(spans) - _NAMED} more ranges" if len(spans) > _NAMED else ""
     others = f", and some of {len(lost) - 1} more of these queues" if len(lost) > 1 else ""
     text = (
-        f"messages {', '.join(spans[:_NAMED])}{more} of queue {queue!r} in {topic.name} were lost "
+        f"messages {_told(spans)} of queue {queue!r} in {topic.name} were lost "
         f"({gap.reason}){others}, by the indexes that they had: later ones have moved down; the "
         "queue goes on behind them, with the next call"
     )
