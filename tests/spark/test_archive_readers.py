@@ -57,7 +57,7 @@ def test_any_reader_of_delta_opens_an_archive_unless_a_column_got_wider(
     assert sorted(row.x for row in table.collect()) == _whole(spark, shop, path) == [7, 8, 300]
 
 
-def test_pandas_and_arrow_read_a_parquet_archive_of_typed_topics(
+def test_pandas_arrow_and_polars_read_a_parquet_archive_of_typed_topics(
     spark: SparkSession, shop: Shop, tmp_path: Path
 ):
     path = tmp_path / "lake"
@@ -66,6 +66,7 @@ def test_pandas_and_arrow_read_a_parquet_archive_of_typed_topics(
     _send(shop, pa.int8(), 8)
     _archive(spark, shop.url, path, keep=0)
     assert sorted(pd.read_parquet(path)["x"]) == [7, 8]
+    assert sorted(pl.read_parquet(path / "**/*.parquet")["x"]) == [7, 8]
     assert sorted(pyarrow.parquet.read_table(path)["x"].to_pylist()) == [7, 8]
     rows = pyarrow.dataset.dataset(path, partitioning="hive").to_table().to_pylist()
     days = {f"{row['_timestamp']:%Y-%m-%d}" for row in rows}
