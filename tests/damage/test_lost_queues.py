@@ -204,6 +204,7 @@ def test_another_life_of_a_queue_is_not_told_of_what_the_one_before_lost(
             store.seal()
         assert queues.get(NAMES[7], 0, 999) == [b"new"]
         assert queues.get_many([NAMES[7]], 0, 999)["value"].to_pylist() == [b"new"]
+        assert [each.value for each in queues.receive(NAMES[7], 9)] == [b"new"]
 
 
 @pytest.mark.parametrize("unknown", ["too many", "offsets"])

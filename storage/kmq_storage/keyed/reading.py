@@ -126,7 +126,8 @@ class QueueReader:
         def found(index: QueueIndex, topic: Topic) -> list[Message]:
             some = self._from(index, topic, queue, index.index_from(queue, offset), most)
             if some:
-                self._losses.check_between(topic, queue, offset, some[-1].offset)
+                low = max(offset, index.began(queue))
+                self._losses.check_between(topic, queue, low, some[-1].offset)
             return some
 
         return self._looking(found)
