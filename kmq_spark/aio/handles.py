@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator
@@ -212,7 +213,7 @@ class Handle(StaysHere, Generic[R]):
 
     async def close(self) -> None:
         """Close the handle; a second call does nothing."""
-        await self.__aexit__(None, None, None)
+        await self.__aexit__(None, sys.exception(), None)
 
     async def __aenter__(self) -> Self:
         self._handle._check_open()

@@ -5,6 +5,7 @@ Its other calls are in `store_groups`, `store_queues`, `finding`, `upkeep` and `
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
@@ -377,7 +378,7 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
     @closes_apart
     def close(self) -> None:
         """Close the store with its producers, which commit what they hold, and its consumers."""
-        self.__exit__(None, None, None)
+        self.__exit__(None, sys.exception(), None)
 
     def _check_open(self) -> None:
         self.log.check_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -366,9 +367,10 @@ class Consumer(OneThread):
     def close(self) -> None:
         """Leave the group and close; from any thread, and a second call does nothing.
 
-        With `auto_commit` this commits what was handed out.
+        With `auto_commit` this commits what was handed out, but not in an `except` or `finally`
+        that an exception led to.
         """
-        self.__exit__(None, None, None)
+        self.__exit__(None, sys.exception(), None)
 
     def _calls_back(self) -> bool:
         return self._assignment.calls_back
