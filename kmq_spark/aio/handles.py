@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial, wraps
 from operator import attrgetter
-from typing import Any, Generic, NoReturn, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from kmq_spark.client.handles.arguments import checked_timeout
 from kmq_spark.client.handles.at_end import before_threads_end
@@ -280,10 +280,14 @@ class Opening(Generic[H]):
         return self._open().__await__()
 
     def __getattr__(self, name: str) -> Any:
-        raise AttributeError(f"{name}: {_NOT_OPEN}", name=name, obj=self)
+        if self._opened is None:
+            raise AttributeError(f"{name}: {_NOT_OPEN}", name=name, obj=self)
+        return getattr(self._opened, name)  # it was entered without `as`
 
-    def __aiter__(self) -> NoReturn:
-        raise TypeError(_NOT_OPEN)
+    def __aiter__(self) -> Any:
+        if self._opened is None:
+            raise TypeError(_NOT_OPEN)
+        return aiter(self._opened)
 
     async def __aenter__(self) -> H:
         self._opened = await self._open()

@@ -7,6 +7,7 @@ wait to be opened.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterable, AsyncIterator
 from inspect import iscoroutinefunction, signature
 
 import pytest
@@ -65,3 +66,23 @@ def test_who_forgets_to_await_a_handle_is_told(store_url: str):
                 aiter(store.consumer(topics=["t"]))
 
     asyncio.run(work())
+
+
+def test_a_handle_that_is_entered_without_a_new_name_is_open(store_url: str):
+    async def work() -> None:
+        store = aio.open(store_url)
+        async with store:
+            await store.create_topic("t")  # type: ignore[attr-defined]
+            producer = store.producer()  # type: ignore[attr-defined]
+            async with producer:
+                await producer.send("t", b"v")
+            consumer = store.consumer(topics=["t"])  # type: ignore[attr-defined]
+            async with consumer:
+                assert [record.value async for record in _first(consumer)] == [b"v"]
+
+    async def _first(consumer: AsyncIterable[kmq.Record]) -> AsyncIterator[kmq.Record]:
+        async for record in consumer:
+            yield record
+            return
+
+    asyncio.run(asyncio.wait_for(work(), 60))
