@@ -45,7 +45,7 @@ class Checkpoint:
         batch again then, out of a log that may have been trimmed since. `passed`: the offsets of
         the group, by topic id.
         """
-        number = self._last_planned()
+        number = self._records.last_batch(self._record, "offsets")
         if number < 0 or self._is_finished(number):
             return
         begins, ends = self.bounds(number)
@@ -59,10 +59,6 @@ class Checkpoint:
         return number == self._records.last_batch(self._record) and bool(
             self._files.read(f"{self._path('commits')}/{number}")
         )
-
-    def _last_planned(self) -> int:
-        names = self._files.list(self._path("offsets"))
-        return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def _offset(self, number: int) -> StreamOffset:
         # A version, Spark's own facts, and a line for each source, of which there is one.

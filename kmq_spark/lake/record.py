@@ -133,9 +133,12 @@ class ArchiveRecords:
         """Whether the checkpoint of the job is there."""
         return bool(self.files.list(f"{record.checkpoint}/offsets"))
 
-    def last_batch(self, record: ArchiveRecord) -> int:
-        """The number of the last batch that its checkpoint says is finished; -1 for none."""
-        names = self.files.list(f"{record.checkpoint}/commits")
+    def last_batch(self, record: ArchiveRecord, noted: str = "commits") -> int:
+        """The number of the last batch that its checkpoint says is finished; -1 for none.
+
+        With `noted="offsets"`: the last one that was planned.
+        """
+        names = self.files.list(f"{record.checkpoint}/{noted}")
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def _numbers(self) -> list[int]:

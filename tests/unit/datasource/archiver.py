@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet
 from deltalake import write_deltalake
 
+from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.lake.batches import batch_folder, finish_batch
 from kmq_spark.lake.places import ArchivePlace
 from kmq_spark.lake.record import DELTA, ArchiveRecord, ArchiveRecords
 from tests.spark.shop import Shop
+from tests.unit.datasource.engine import batch_reader
 
 GROUP = "archive-1"
 
@@ -93,3 +95,18 @@ class Archiver:
         self.write()
         self.commit()
         self.trim()
+
+
+def options_of(archiver: Archiver, **more: str) -> dict[str, str]:
+    """Those of a read over its archive and the log."""
+    return {
+        "path": archiver.shop.url,
+        "subscribe": "orders",
+        "archive": str(archiver.path),
+        **more,
+    }
+
+
+def reader_of(archiver: Archiver, **more: str) -> KmqBatchReader:
+    """A batch read over both."""
+    return batch_reader(options_of(archiver, **more))

@@ -11,13 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from kmq_spark.datasource.batch_reader import KmqBatchReader
 from kmq_spark.lake import reading
 from kmq_spark.lake.record import DELTA, PARQUET
 from kmq_storage.errors import DataLossError
 from tests.spark.shop import Place, Shop
-from tests.unit.datasource.archiver import Archiver
-from tests.unit.datasource.engine import Checkpoint, Query, Sink, batch_reader
+from tests.unit.datasource.archiver import Archiver, options_of, reader_of
+from tests.unit.datasource.engine import Checkpoint, Query, Sink
 
 FORMATS = (DELTA, PARQUET)
 
@@ -45,22 +44,9 @@ def _send(shop: Shop, count: int) -> list[Place]:
     return [place for partition in (0, 1) for place in shop.send("orders", partition, count)]
 
 
-def _options(archiver: Archiver, **more: str) -> dict[str, str]:
-    return {
-        "path": archiver.shop.url,
-        "subscribe": "orders",
-        "archive": str(archiver.path),
-        **more,
-    }
-
-
-def _reader(archiver: Archiver, **more: str) -> KmqBatchReader:
-    return batch_reader(_options(archiver, **more))
-
-
 def _offsets(archiver: Archiver, **more: str) -> list[int]:
     """Those of a batch read, which are the same in both partitions."""
-    reader, found = _reader(archiver, **more), ([], [])
+    reader, found = reader_of(archiver, **more), ([], [])
     for task in reader.partitions():
         for batch in reader.read(task):
             for partition, offset in zip(batch["partition"], batch["offset"], strict=True):
@@ -80,7 +66,7 @@ def _lose(archiver: Archiver, batch: int) -> None:
 def _counted(archiver: Archiver, checkpoint: Checkpoint | None = None) -> tuple[list[Place], int]:
     """The places that a stream gives with failOnDataLoss=false, and the losses it counts."""
     sink = Sink()
-    options = _options(archiver, startingOffsets="earliest", failOnDataLoss="false")
+    options = options_of(archiver, startingOffsets="earliest", failOnDataLoss="false")
     query = Query({**options, "maxOffsetsPerTrigger": "7"}, checkpoint or Checkpoint(), sink)
     query.all_available()
     return sorted(sink.places), query.reader.reportLatestOffset()["#kmq"]["lost"]
@@ -90,9 +76,11 @@ def test_what_is_gone_from_the_end_of_an_archive_is_a_loss(archiver: Archiver):
     _lose(archiver, 2)
     told = r"orders-0: offsets 10 to 14 are in no file of archive .*lake any more; bring its files"
     with pytest.raises(DataLossError, match=told):
-        _reader(archiver).partitions()
+        reader_of(archiver).partitions()
     with pytest.raises(DataLossError, match=told):
-        Query(_options(archiver, startingOffsets="earliest"), Checkpoint(), Sink()).all_available()
+        Query(
+            options_of(archiver, startingOffsets="earliest"), Checkpoint(), Sink()
+        ).all_available()
     kept = [*range(10), 15, 16]
     assert _offsets(archiver, failOnDataLoss="false") == kept
     assert _counted(archiver) == ([("orders", p, n) for p in (0, 1) for n in kept], 10)
@@ -109,7 +97,7 @@ def test_a_table_that_was_restored_has_a_hole_also_when_its_job_has_gone_on(
     _send(shop, 5)
     archiver.run()
     with pytest.raises(DataLossError, match="orders-0: offsets 5 to 14 are in no file"):
-        _reader(archiver).partitions()
+        reader_of(archiver).partitions()
     assert _offsets(archiver, failOnDataLoss="false") == [*range(5), *range(15, 20)]
     assert _offsets(archiver, startingOffsets='{"orders": {"*": 15}}') == [*range(15, 20)]
 
@@ -124,7 +112,7 @@ def test_a_batch_in_parquet_that_is_gone_is_named(shop: Shop, tmp_path: Path, ba
     _lose(archiver, batch)
     told = rf"archive .*lake lacks batch=cccccccc-000000000{batch}, which its job had written; bri"
     with pytest.raises(DataLossError, match=told):
-        _reader(archiver).partitions()
+        reader_of(archiver).partitions()
     kept = [n for n in range(15) if n // 5 != batch]
     assert _counted(archiver) == ([("orders", p, n) for p in (0, 1) for n in kept], 10)
 
@@ -138,14 +126,14 @@ def test_a_file_of_a_compacted_topic_in_parquet_that_is_gone_is_named(shop: Shop
     (file,) = archiver.path.glob("batch=*-0000000001/**/*.parquet")
     file.unlink()
     with pytest.raises(DataLossError, match=r"lacks batch=cccccccc-0000000001/topic=latest/day="):
-        _reader(archiver, subscribe="latest").partitions()
+        reader_of(archiver, subscribe="latest").partitions()
 
 
 def test_an_archive_whose_first_records_were_deleted_begins_later_as_a_trimmed_log_does(
     archiver: Archiver,
 ):
     early = {"startingOffsets": '{"orders": {"*": 3}}'}
-    behind, options = Checkpoint(), _options(archiver, maxOffsetsPerTrigger="6")
+    behind, options = Checkpoint(), options_of(archiver, maxOffsetsPerTrigger="6")
     begun = Query({**options, "startingOffsets": "earliest"}, behind, Sink())
     begun.trigger()
     begun.die()
@@ -154,7 +142,7 @@ def test_an_archive_whose_first_records_were_deleted_begins_later_as_a_trimmed_l
     assert _offsets(archiver, startingTimestamp="0") == [*range(5, 17)]
     told = "offsets 3 to .*the archive 5 to 15: 2 records are lost"
     with pytest.raises(DataLossError, match=told):
-        _reader(archiver, **early).partitions()
+        reader_of(archiver, **early).partitions()
     with pytest.raises(DataLossError, match=told):
         Query(options, behind, Sink()).all_available()
     kept = [("orders", p, n) for p in (0, 1) for n in range(5, 17)]
@@ -175,11 +163,11 @@ def test_a_partition_of_which_nothing_is_left_in_an_archive_begins_in_the_log(
             rows = pq.read_table(file, partitioning=None)
             pq.write_table(rows.filter(pc.equal(rows["partition"], 0)), file)
     sink = Sink()
-    Query(_options(archiver, startingOffsets="earliest"), Checkpoint(), sink).all_available()
+    Query(options_of(archiver, startingOffsets="earliest"), Checkpoint(), sink).all_available()
     kept = {0: range(10, 17), 1: range(15, 17)}
     assert sorted(sink.places) == [("orders", p, n) for p in (0, 1) for n in kept[p]]
     with pytest.raises(DataLossError, match="log holds 15 to 17, the archive nothing any more"):
-        _reader(archiver, startingOffsets='{"orders": {"0": 10, "1": 3}}').partitions()
+        reader_of(archiver, startingOffsets='{"orders": {"0": 10, "1": 3}}').partitions()
 
 
 def test_rows_that_were_deleted_from_a_table_are_no_loss_except_where_it_ends(
@@ -191,13 +179,13 @@ def test_rows_that_were_deleted_from_a_table_are_no_loss_except_where_it_ends(
         archiver.run()
     DeltaTable(archiver.path).delete("offset in (0, 2, 5, 9, 10, 14)")
     with pytest.raises(DataLossError, match="orders-0: offsets 14 to 14 are in no file"):
-        _reader(archiver).partitions()
+        reader_of(archiver).partitions()
     _send(shop, 5)
     archiver.run()
     kept = [1, 3, 4, 6, 7, 8, 11, 12, 13, *range(15, 20)]
     assert _offsets(archiver) == kept
     sink = Sink()
-    options = _options(archiver, startingOffsets="earliest", maxOffsetsPerTrigger="4")
+    options = options_of(archiver, startingOffsets="earliest", maxOffsetsPerTrigger="4")
     Query(options, Checkpoint(), sink).all_available()
     assert sorted(sink.places) == [("orders", p, n) for p in (0, 1) for n in kept]
 
@@ -225,7 +213,7 @@ def test_offsets_that_compaction_left_empty_are_no_loss(
     shop.send("latest", 0, 30)
     shop.store.compact("latest")
     archiver.run()
-    reader = _reader(archiver, subscribe="latest", startingOffsets='{"latest": {"0": 0}}')
+    reader = reader_of(archiver, subscribe="latest", startingOffsets='{"latest": {"0": 0}}')
     batches = [batch for task in reader.partitions() for batch in reader.read(task)]
     found = [offset for batch in batches for offset in batch["offset"].to_pylist()]
     assert found == [*range(13, 20), *range(43, 50)]
@@ -235,7 +223,7 @@ def test_a_stream_that_has_come_to_the_log_looks_at_no_file_of_the_archive(
     archiver: Archiver, monkeypatch: pytest.MonkeyPatch
 ):
     sink = Sink()
-    query = Query(_options(archiver, startingOffsets="earliest"), Checkpoint(), sink)
+    query = Query(options_of(archiver, startingOffsets="earliest"), Checkpoint(), sink)
     query.all_available()
     looked: list[str] = []
     files = reading.archived_files

@@ -25,7 +25,7 @@ from kmq_storage.errors import DataLossError, NotFoundError
 from tests.spark.shop import Place, Shop
 from tests.support.s3 import S3Server
 from tests.unit.archive.made import upload
-from tests.unit.datasource.archiver import GROUP, Archiver
+from tests.unit.datasource.archiver import GROUP, Archiver, options_of, reader_of
 from tests.unit.datasource.engine import Checkpoint, Query, Sink, batch_reader
 from tests.unit.datasource.spark_stand_in import Frame, SparkStandIn
 
@@ -44,19 +44,6 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
 @pytest.fixture
 def archiver(shop: Shop, tmp_path: Path) -> Archiver:
     return Archiver(shop, tmp_path / "lake")
-
-
-def _options(archiver: Archiver, **more: str) -> dict[str, str]:
-    return {
-        "path": archiver.shop.url,
-        "subscribe": "orders",
-        "archive": str(archiver.path),
-        **more,
-    }
-
-
-def _reader(archiver: Archiver, **more: str) -> KmqBatchReader:
-    return batch_reader(_options(archiver, **more))
 
 
 def _read(reader: KmqBatchReader) -> list[Place]:
@@ -84,9 +71,9 @@ def test_an_archive_and_the_log_are_read_as_one_at_every_step_of_the_job(
     archiver.run()
     places += _send(shop, 10)
     for step in (archiver.write, archiver.commit, archiver.trim):
-        assert sorted(_read(_reader(archiver))) == sorted(places)
+        assert sorted(_read(reader_of(archiver))) == sorted(places)
         step()
-    assert sorted(_read(_reader(archiver))) == sorted(places)
+    assert sorted(_read(reader_of(archiver))) == sorted(places)
 
 
 def test_what_is_trimmed_and_collected_between_plan_and_run_comes_from_the_archive(
@@ -95,7 +82,7 @@ def test_what_is_trimmed_and_collected_between_plan_and_run_comes_from_the_archi
     places = _send(shop, 10)
     shop.store.seal()
     shop.store.checkpoint()
-    reader = _reader(archiver)
+    reader = reader_of(archiver)
     tasks = reader.partitions()
     archiver.run()
     shop.store.checkpoint()
@@ -114,7 +101,7 @@ def test_bounds_by_offset_and_by_time_reach_into_the_archive(shop: Shop, archive
     _send(shop, 5)
     starting = '{"orders": {"0": 3, "1": 12}}'
     ending = '{"orders": {"0": 7, "1": -1}}'
-    found = _read(_reader(archiver, startingOffsets=starting, endingOffsets=ending))
+    found = _read(reader_of(archiver, startingOffsets=starting, endingOffsets=ending))
     assert sorted(found) == [("orders", 0, n) for n in range(3, 7)] + [
         ("orders", 1, n) for n in range(12, 15)
     ]
@@ -129,7 +116,7 @@ def test_a_time_before_the_log_begins_is_found_in_the_archive(shop: Shop, archiv
     archiver.run()
     third = _send(shop, 5)
     since = min(times.to_pylist()).isoformat()
-    found = _read(_reader(archiver, startingTimestamp=since))
+    found = _read(reader_of(archiver, startingTimestamp=since))
     assert sorted(found) == sorted(second + third)
 
 
@@ -141,9 +128,9 @@ def test_times_that_no_calendar_has_are_after_or_before_everything(
     archiver.run()
     places += _send(shop, 2)
     begin = _read(
-        _reader(archiver, startingTimestamp=str(far), startingOffsetsByTimestampStrategy="latest")
+        reader_of(archiver, startingTimestamp=str(far), startingOffsetsByTimestampStrategy="latest")
     )
-    end = _read(_reader(archiver, endingTimestamp=str(far)))
+    end = _read(reader_of(archiver, endingTimestamp=str(far)))
     assert sorted(begin) == ([] if far > 0 else sorted(places))
     assert sorted(end) == (sorted(places) if far > 0 else [])
 
@@ -161,13 +148,13 @@ def test_history_that_is_not_to_be_found_without_the_archives_group_is_a_loss(
     places = _send(shop, 2)
     shop.store.delete_group(GROUP)
     with pytest.raises(DataLossError, match=rf"log holds 10 to 12, the archive nothing .*{GROUP}"):
-        _read(_reader(archiver))
-    assert sorted(_read(_reader(archiver, failOnDataLoss="false"))) == sorted(places)
-    stream, sink = _options(archiver, startingOffsets="earliest", failOnDataLoss="false"), Sink()
+        _read(reader_of(archiver))
+    assert sorted(_read(reader_of(archiver, failOnDataLoss="false"))) == sorted(places)
+    stream, sink = options_of(archiver, startingOffsets="earliest", failOnDataLoss="false"), Sink()
     Query(stream, Checkpoint(), sink).all_available()
     assert sorted(sink.places) == sorted(places)
     archiver.commit()
-    assert len(_read(_reader(archiver))) == 24
+    assert len(_read(reader_of(archiver))) == 24
 
 
 def test_a_stream_goes_from_the_archive_into_the_log(shop: Shop, archiver: Archiver):
@@ -175,7 +162,7 @@ def test_a_stream_goes_from_the_archive_into_the_log(shop: Shop, archiver: Archi
     archiver.run()
     places += _send(shop, 10)
     checkpoint, sink = Checkpoint(), Sink()
-    options = _options(archiver, startingOffsets="earliest", maxOffsetsPerTrigger="6")
+    options = options_of(archiver, startingOffsets="earliest", maxOffsetsPerTrigger="6")
     for _ in range(3):  # restarted after every batch
         Query(options, checkpoint, sink).trigger()
     archiver.run()
@@ -226,7 +213,7 @@ def test_a_group_whose_query_is_in_the_archive_goes_on_there_without_its_checkpo
     places = _send(shop, 10)
     archiver.run()
     places += _send(shop, 5)
-    options = _options(archiver, startingOffsets="earliest", group="copier")
+    options = options_of(archiver, startingOffsets="earliest", group="copier")
     first, sink = Query({**options, "maxOffsetsPerTrigger": "6"}, Checkpoint(), Sink()), Sink()
     first.trigger()
     assert shop.committed("copier", "orders") == {0: 0, 1: 0}
@@ -245,8 +232,8 @@ def test_what_neither_has_is_a_loss(shop: Shop, archiver: Archiver):
     _send(shop, 10)
     shop.store.trim("orders", {0: 15})
     with pytest.raises(DataLossError, match="orders-0: offsets 10 to 20"):
-        _reader(archiver).partitions()
-    kept = _read(_reader(archiver, failOnDataLoss="false"))
+        reader_of(archiver).partitions()
+    kept = _read(reader_of(archiver, failOnDataLoss="false"))
     assert [n for _, p, n in kept if p == 0] == [*range(10), *range(15, 20)]
 
 
@@ -255,7 +242,7 @@ def behind(shop: Shop, archiver: Archiver) -> Checkpoint:
     """Of a stream at 2, where the archive has 5 to 9 and the log 10 to 11."""
     checkpoint = Checkpoint()
     _send(shop, 2)
-    Query(_options(archiver, startingOffsets="earliest"), checkpoint, Sink()).all_available()
+    Query(options_of(archiver, startingOffsets="earliest"), checkpoint, Sink()).all_available()
     _send(shop, 3)
     archiver.begin(5)
     _send(shop, 5)
@@ -270,13 +257,15 @@ def test_what_was_lost_before_it_was_archived_is_a_loss_of_every_later_read(
     places = _send(shop, 10)
     archiver.run()
     archiver.lose(0, 3, 5)
-    for reader in (_reader(archiver), _reader(archiver, startingOffsets='{"orders":{"*":4}}')):
+    for reader in (reader_of(archiver), reader_of(archiver, startingOffsets='{"orders":{"*":4}}')):
         with pytest.raises(DataLossError, match=r"orders-0: offsets \d to 4 were lost before they"):
             reader.partitions()
-    assert len(_read(_reader(archiver, startingOffsets='{"orders":{"*":5}}'))) == 10
-    assert sorted(_read(_reader(archiver, failOnDataLoss="false"))) == places
+    assert len(_read(reader_of(archiver, startingOffsets='{"orders":{"*":5}}'))) == 10
+    assert sorted(_read(reader_of(archiver, failOnDataLoss="false"))) == places
     query = Query(
-        _options(archiver, startingOffsets="earliest", failOnDataLoss="false"), Checkpoint(), Sink()
+        options_of(archiver, startingOffsets="earliest", failOnDataLoss="false"),
+        Checkpoint(),
+        Sink(),
     )
     query.all_available()
     assert query.reader.reportLatestOffset()["#kmq"]["lost"] == 2
@@ -286,7 +275,7 @@ def test_a_stream_before_the_beginning_of_the_archive_loses_only_what_is_below_i
     archiver: Archiver, behind: Checkpoint
 ):
     sink = Sink()
-    options = _options(archiver, failOnDataLoss="false", maxOffsetsPerTrigger="2")
+    options = options_of(archiver, failOnDataLoss="false", maxOffsetsPerTrigger="2")
     query = Query(options, behind, sink)
     query.all_available()
     assert sorted(sink.places) == [("orders", p, n) for p in (0, 1) for n in range(5, 12)]
@@ -299,9 +288,9 @@ def test_what_is_lost_below_an_archive_is_told_with_what_it_has(
 ):
     told = "offsets 2 to 5 .next. .* the log holds 10 to 12, the archive 5 to 10: 3 records"
     with pytest.raises(DataLossError, match=told):
-        Query(_options(archiver), behind, Sink()).all_available()
+        Query(options_of(archiver), behind, Sink()).all_available()
     with pytest.raises(DataLossError, match=told):
-        _reader(archiver, startingOffsets='{"orders": {"*": 2}}').partitions()
+        reader_of(archiver, startingOffsets='{"orders": {"*": 2}}').partitions()
 
 
 def test_limits_of_tasks_hold_in_the_archive_and_in_the_log_together(
@@ -316,7 +305,7 @@ def test_limits_of_tasks_hold_in_the_archive_and_in_the_log_together(
         ({"maxBytesPerPartition": "1k"}, 4),
         ({"maxBytesPerPartition": "1k", "maxRecordsPerPartition": "30"}, 10),
     ):
-        reader = _reader(archiver, **options)
+        reader = reader_of(archiver, **options)
         tasks = [_places(reader, [task]) for task in reader.partitions()]
         assert len(tasks) >= fewest, options
         if "maxRecordsPerPartition" in options:
@@ -330,7 +319,7 @@ def test_a_task_has_no_more_of_an_archive_in_memory_than_there_is_room_for(
     shop: Shop, archiver: Archiver, monkeypatch: pytest.MonkeyPatch
 ):
     places = [place for _ in range(5) for place in _send_and_archive(archiver, 20)]
-    reader = _reader(archiver, minPartitions="1")
+    reader = reader_of(archiver, minPartitions="1")
     tasks = reader.partitions()
     held: list[int] = []
     read = ArchivedRange.read
@@ -361,7 +350,7 @@ def test_a_limit_of_bytes_weighs_what_is_only_in_the_archive_as_it_is_in_memory(
             producer.send("orders", value, partition=n % 2).result(30)
     archiver.run()
     sink = Sink()
-    options = _options(archiver, startingOffsets="earliest", maxBytesPerTrigger="500k")
+    options = options_of(archiver, startingOffsets="earliest", maxBytesPerTrigger="500k")
     Query(options, Checkpoint(), sink).all_available()
     sizes = [len(rows) for rows in sink.batches.values()]
     assert sum(sizes) == 40
@@ -379,13 +368,13 @@ def test_an_archive_in_a_bucket_is_reached_as_the_store_in_a_bucket_is(
     upload(archiver.path, lake)
     places += _send(shop, 2)
     given = {f"storage.{name}": value for name, value in moto.options().items()}
-    reader = _reader(archiver, archive=lake.url, **given)
+    reader = reader_of(archiver, archive=lake.url, **given)
     tasks = pickle.loads(pickle.dumps(reader.partitions()))
     assert sorted(_places(reader, tasks)) == sorted(places)
     shop.close()
 
 
 def test_an_archive_that_is_not_there_is_an_error(shop: Shop, archiver: Archiver):
-    reader = _reader(archiver, archive=str(archiver.path / "nowhere"))
+    reader = reader_of(archiver, archive=str(archiver.path / "nowhere"))
     with pytest.raises(NotFoundError, match="Archive"):
         reader.partitions()
