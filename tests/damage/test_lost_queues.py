@@ -207,7 +207,52 @@ def test_another_life_of_a_queue_is_not_told_of_what_the_one_before_lost(
         assert [each.value for each in queues.receive(NAMES[7], 9)] == [b"new"]
 
 
-@pytest.mark.parametrize("unknown", ["too many", "offsets"])
+def _damage_bytes(file: Path, found: bytes) -> None:
+    contents = file.read_bytes()
+    assert found in contents
+    file.write_bytes(contents.replace(found, b"\xff" + found[1:], 1))
+
+
+def test_messages_whose_offsets_are_damaged_are_told_by_queue_and_index(folder: Path):
+    (file,) = folder.glob(f"segments/*/0/{0:020}-*.arrow")
+    for queue, number in (7, 11), (8, 1), (13, 20):
+        _damage_bytes(file, (number * QUEUES + queue).to_bytes(8, "little"))
+    with _repaired(folder) as store:
+        queues = store.keyed_queues("inbox")
+        told, lost = _lost_of(queues), _really_lost(queues)
+        assert {name: [*_each(spans)] for name, spans in told.items()} == lost
+        assert sum(map(len, lost.values())) == 3 * BATCH_ROWS
+    first = min(lost[NAMES[13]])
+    with kmq.open(folder) as store:
+        queues = store.keyed_queues("inbox")
+        assert len(queues.get(NAMES[13], 0, first)) == first
+        with pytest.raises(kmq.DataLossError):
+            queues.get(NAMES[13], first, 1)
+
+
+@pytest.mark.parametrize("damaged", ["message", "offset"])
+def test_of_a_run_without_a_whole_batch_only_queues_that_lost_messages_are_told(
+    tmp_path: Path, damaged: str
+):
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        queues = store.keyed_queues("inbox")
+        for number in range(MESSAGES):
+            queues.put_batch(NAMES[:2], [_message(name, number) for name in NAMES[:2]])
+            if number == MESSAGES // 2:
+                store.seal()
+        store.seal()
+        queues.put_batch(NAMES[1:3], [b"later"] * 2)
+    for file in tmp_path.glob(f"store/segments/*/0/{MESSAGES + 2:020}-*.arrow"):
+        found = _message(NAMES[0], 20) if damaged == "message" else (40).to_bytes(8, "little")
+        _damage_bytes(file, found)
+    with _repaired(tmp_path / "store") as store:
+        lost = [(MESSAGES // 2 + 1, MESSAGES - 1)]
+        queues = store.keyed_queues("inbox")
+        assert _lost_of(queues) == {NAMES[0]: lost, NAMES[1]: lost}
+        assert queues.get(NAMES[2], 0, 9) == [b"later"]
+
+
+@pytest.mark.parametrize("unknown", ["too many", "directory"])
 def test_where_the_queues_are_unknown_each_is_told_that_it_may_have_lost_messages(
     folder: Path, unknown: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -216,9 +261,7 @@ def test_where_the_queues_are_unknown_each_is_told_that_it_may_have_lost_message
         monkeypatch.setattr(limits, "LOST_MESSAGES_BYTES_MAX", 10)
     else:
         (file,) = folder.glob(f"segments/*/0/{0:020}-*.arrow")
-        contents = file.read_bytes()
-        at = contents.index((11 * QUEUES + 7).to_bytes(8, "little"))  # the offset of that message
-        file.write_bytes(contents[:at] + b"\xff" + contents[at + 1 :])
+        _damage_bytes(file, b"".join(name.encode() for name in NAMES))  # the names in the directory
     with _repaired(folder) as store:
         queues = store.keyed_queues("inbox")
         tell_losses(queues, *NAMES)

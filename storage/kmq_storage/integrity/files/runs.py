@@ -141,26 +141,26 @@ def missing_of_run(
 class LostRows:
     """The rows of damaged batches of a run."""
 
-    #: Ranges [first, behind) of rows.
+    #: Ranges [first, behind) of rows; neighbours together.
     spans: Sequence[tuple[int, int]]
-    #: The offset of each row.
-    offsets: Numbers
+    #: The offset of each row; None if a batch doesn't tell them.
+    offsets: Numbers | None
 
-    def missing(self, segment: Segment) -> list[tuple[int, int]]:
-        """The ranges of their offsets."""
+    def missing(self, segment: Segment) -> list[tuple[int, int]] | None:
+        """The ranges of their offsets; None if unknown."""
+        if self.offsets is None:
+            return None
         lost = np.zeros(segment.end_offset - segment.base_offset, np.bool_)
         lost[self.offsets - segment.base_offset] = True
         return _ranges(lost, segment.base_offset)
 
 
-def lost_rows(reader: ChunkReader, segment: Segment, lost: Sequence[Chunk]) -> LostRows | None:
-    """The rows of damaged batches of a run; None if one of them doesn't tell its offsets."""
-    base = segment.base_offset
-    try:
+def lost_rows(reader: ChunkReader, segment: Segment, lost: Sequence[Chunk]) -> LostRows:
+    """The rows of damaged batches of a run."""
+    base, offsets = segment.base_offset, None
+    with suppress(CorruptionError):
         offsets = run_offsets([reader.stored(chunk, _OFFSETS) for chunk in lost])
-    except CorruptionError:
-        return None
-    return LostRows([(each.base_offset - base, each.end_offset - base) for each in lost], offsets)
+    return LostRows([(first - base, behind - base) for first, behind in _spans(lost)], offsets)
 
 
 def _ranges(lost: Mask, base: int) -> list[tuple[int, int]]:

@@ -48,7 +48,7 @@ def _found(
     runs: Sequence[RunIndex], lost: LostRows, spans: Sequence[tuple[int, int]]
 ) -> Iterator[list[LostMessages]]:
     """The lost messages in each range of offsets of the last of these runs."""
-    names, queues, rows, offsets = _messages(runs[-1], lost)
+    names, queues, rows, offsets = _messages(runs[-1], lost, spans)
     ends = runs[-1].spans(names)[1]
     indexes = counts_in(runs, names, runs[-1].place.end_offset)[queues] - ends[queues] + rows
     order = np.argsort(offsets)
@@ -66,11 +66,32 @@ def _found(
         )
 
 
-def _messages(run: RunIndex, lost: LostRows) -> tuple[pa.Array, Numbers, Numbers, Numbers]:
+def _messages(
+    run: RunIndex, lost: LostRows, spans: Sequence[tuple[int, int]]
+) -> tuple[pa.Array, Numbers, Numbers, Numbers]:
     """The queues of lost messages; and for each message its queue's number, row and offset."""
     pieces = [name for span in lost.spans for name in run.names_between(*span)]
     column = pa.chunked_array(pieces, pa.binary()).combine_chunks().dictionary_encode()
-    rows = np.concatenate([np.arange(*span) for span in lost.spans])
+    rows = np.concatenate([np.arange(0), *(np.arange(*span) for span in lost.spans)])
+    offsets = _supposed(run, lost, spans) if lost.offsets is None else lost.offsets
     is_message = rows >= run.first_row
     queues = numbers_of(column.indices).astype(np.int64)
-    return column.dictionary, queues, rows[is_message], lost.offsets[is_message]
+    return column.dictionary, queues, rows[is_message], offsets[is_message]
+
+
+def _supposed(run: RunIndex, lost: LostRows, spans: Sequence[tuple[int, int]]) -> Numbers:
+    """For each lost row an offset in `spans` between those of its queue's messages around it.
+
+    A reader that passes over the row passes over this offset, too, and no other reader is told.
+    """
+    starts = np.array([start for start, _ in spans])
+    found = []
+    for first, behind in lost.spans:
+        supposed = np.full(behind - first, starts[0])
+        queue = run.queue_of(first)
+        begin, end = (first, first) if queue is None else run.rows_of(queue)
+        if begin < first:
+            before = run.offsets(first - 1, first)
+            supposed[: end - first] = starts[starts.searchsorted(before)]
+        found.append(supposed)
+    return np.concatenate(found)

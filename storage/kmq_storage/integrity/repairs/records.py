@@ -99,9 +99,11 @@ class RecordsRepair:
         begin = max(row.base_offset, topic.partition(number).start)
         first, missing = _kept(left, (begin, row.end_offset), trims=topic.settings.trims)
         if first == row.end_offset:
-            yield from self._give_up(topic, number, [(row.base_offset, row.end_offset)], row)
-            return
+            missing = [(row.base_offset, row.end_offset)]
         lost = self._queues.of(segment, left.lost, missing) if row.in_run else None
+        if first == row.end_offset:
+            yield from self._give_up(topic, number, missing, row, lost)
+            return
         gaps = self._gaps(topic, number, missing, lost)
         kept = row
         if first > begin:
@@ -136,8 +138,9 @@ class RecordsRepair:
         number: int,
         spans: Collection[tuple[int, int]],
         row: Row | None = None,
+        lost: Sequence[bytes | None] | None = None,
     ) -> Iterator[str]:
-        gaps = self._gaps(topic, number, spans)
+        gaps = self._gaps(topic, number, spans, lost)
         if row is not None and gaps:
             part = topic.partition(number)
             rows, size = row.held_from(part.start)

@@ -67,10 +67,9 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
     lost = [each for each in chunks if each not in whole]
     if is_run(segment.columns):
         rows = lost_rows(ChunkReader(files), segment, lost) if is_proven else None
-        if rows is None:  # deleted messages count as lost, too
+        missing = None if rows is None else rows.missing(segment)
+        if missing is None:  # deleted messages count as lost, too
             missing = missing_of_run(contents, segment, whole, topic)
-        else:
-            missing = rows.missing(segment)
         return Salvage(whole, missing, _beginnings(contents, segment), rows)
     if is_proven:
         missing = [(each.base_offset, each.end_offset) for each in lost]
