@@ -5,7 +5,7 @@ Each kind of entry that affects records has its case in `_Record.events`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -32,16 +32,21 @@ from kmq_storage.format.queue_entries import (
     RETRY,
     AcquireEntry,
     AnswerEntry,
+    BindEntry,
+    LookEntry,
     Run,
 )
+from kmq_storage.format.records import column_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.rows import GONE
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import out_of_range
-from kmq_storage.model import Commit
+from kmq_storage.model import Commit, to_datetime
 from kmq_storage.names import group_of_letters, queue_log
+from kmq_storage.queues.filters import accepted
 from kmq_storage.queues.letters import Letters, RecordAddress
+from kmq_storage.queues.untaken import Refusals, Term
 
 #: The name of the event for each answer of a receiver.
 _ANSWERS = {
@@ -54,20 +59,22 @@ _ANSWERS = {
     RECALL: "recalled",
 }
 #: The events after which a queue has nothing more to do with a record.
-_ENDS = frozenset(_ANSWERS[each] for each in (ACK, DEAD, RECALL))
+_ENDS = frozenset(_ANSWERS[each] for each in (ACK, DEAD, RECALL)) | {"finished"}
 
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
     """One event in the life of a record."""
 
-    #: The commit of the event; None when it is no longer in the log.
+    #: The commit of the event; None when it is no longer in the log, or none tells the event yet.
     lsn: int | None
     time: datetime | None
     #: `sent`, `passed` (a group committed a later offset), `rewound` (a group went back to it or
-    #: before it), `sealed` (it was moved to a segment), `trimmed`, `cut out`; in a queue
-    #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`, and
-    #: `finished` when it is no longer known how, and no dead letter tells it.
+    #: before it), `sealed` (it was moved to a segment), `compacted` (it was removed, and no commit
+    #: says when), `trimmed`, `cut out`; in a queue
+    #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`,
+    #: `expired`, `refused` (by its filter), and `finished` with a reason, or when it is no longer
+    #: known how, and no dead letter tells it.
     event: str
     #: Details: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on. A dead
     #: letter was sent with `from_queue` or `from_group`, `from_offset` and so on, or
@@ -84,23 +91,20 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
     if not 0 <= offset < part.end:
         raise out_of_range(name, partition, offset, part)
     place = topic.id, partition, offset
-    names = {each.id: each.name for each in state.queues}
-    record = _Record(place, names, Letters(log, place))
+    queues = {each.id: each for each in state.queues}
+    record = _Record(place, queues, Letters(log, place), part.first)
     told = [
         TraceStep(commit.lsn, commit.time, event, facts)
         for commit in log.commits(None)
         for event, facts in record.events(commit)
     ]
-    return [*_before(record, state, part.first, told), *told]
+    record.refusals.name_filters(queues, topic.id)
+    now = log.now_us()
+    return [*_before(record, state, told), *told, *_after(record, queues.values(), now)]
 
 
-def _before(
-    record: _Record, state: StoreState, first: int, told: Sequence[TraceStep]
-) -> Iterator[TraceStep]:
-    """The events that must have happened before the commits that are still in the log.
-
-    `first`: the first offset that its partition has now.
-    """
+def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> Iterator[TraceStep]:
+    """The events that must have happened before the commits that are still in the log."""
     is_begun = any(step.event == "sent" for step in told)
     if not is_begun:
         yield TraceStep(None, None, "sent", record.letters.believed_origin())
@@ -108,9 +112,9 @@ def _before(
         committed = group.offsets.get(record.topic_id, {}).get(record.partition, 0)
         if committed > record.offset and name not in record.passed:
             yield TraceStep(None, None, "passed", {"group": name, "committed": committed})
-    if first > record.offset and not any(step.event == "trimmed" for step in told):
-        yield TraceStep(None, None, "trimmed", {"start": first})
-    if first <= record.offset and not is_begun:
+    if record.is_given_up and not any(step.event == "trimmed" for step in told):
+        yield TraceStep(None, None, "trimmed", {"start": record.first})
+    if not (record.is_given_up or is_begun):
         yield from _finished(record, state, told)
 
 
@@ -125,7 +129,9 @@ def _finished(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> 
         if letter:
             yield TraceStep(None, None, "dead-lettered", letter)
         elif is_finished:
-            yield TraceStep(None, None, "finished", {"queue": queue.name})
+            yield TraceStep(
+                None, None, "finished", {"queue": queue.name, **record.refusal_by(queue)}
+            )
     buried = {step.facts.get("group") for step in told if step.event == "dead-lettered"}
     for topic in state.user_topics():
         group = group_of_letters(topic.name)
@@ -133,6 +139,24 @@ def _finished(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> 
             continue
         if letter := record.letters.kept_in(topic.name, {"group": group}):
             yield TraceStep(None, None, "dead-lettered", letter)
+
+
+def _after(record: _Record, queues: Iterable[Queue], now: int) -> Iterator[TraceStep]:
+    """What is certain, though no commit tells it yet, as nobody has received since."""
+    key, own = (record.topic_id, record.partition), record.letters.record()
+    if own is not None and not own.rows:
+        yield TraceStep(None, None, "compacted", {})
+    for queue in queues:
+        source, binding = queue.sources.get(key), queue.bindings.get(record.topic_id)
+        expired = () if source is None or queue.ended_slips(now) else source.rows.expired(now)
+        if source is not None and record.offset in expired:
+            at = source.first_expiry(Run(*key, record.offset, 1, 0))
+            facts = {"queue": queue.name, "expires_at": to_datetime(at)}
+            yield TraceStep(None, None, "expired", facts)
+        if binding is None or record.offset < queue.looked_up_to(key):
+            continue
+        if refusal := record.refusal_by(queue):
+            yield TraceStep(None, None, "refused", {"queue": queue.name, **refusal})
 
 
 def _is_finished(queue: Queue, key: Key, offset: int) -> bool:
@@ -148,13 +172,22 @@ def _is_finished(queue: Queue, key: Key, offset: int) -> bool:
 class _Record:
     """The traced record, and whether each known group has passed it."""
 
-    def __init__(self, place: RecordAddress, queues: Mapping[bytes, str], letters: Letters) -> None:
+    def __init__(
+        self, place: RecordAddress, queues: Mapping[bytes, Queue], letters: Letters, first: int
+    ) -> None:
         self.topic_id, self.partition, self.offset = place
-        #: The names of existing queues by id.
+        #: The first offset that its partition has now.
+        self.first = first
+        self.is_given_up = first > self.offset
+        #: The existing queues by id.
         self._queues = queues
         self.letters = letters
+        self.refusals = Refusals(*place[1:])
         self.passed: dict[str, bool] = {}
+        self._term = Term()
         self._is_trimmed = False
+        #: The ids of queues that delivered it, and got no answer that ends it.
+        self._open: set[bytes] = set()
 
     def events(self, commit: Commit) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The events of the record in a commit."""
@@ -164,7 +197,8 @@ class _Record:
                 case RecordsEntry():
                     if self._in(entry, entry.base_offset, entry.base_offset + entry.rows):
                         letter = self.letters.came_from(entry, commit)
-                        yield "sent", letter or _sender(entries[index + 1 :])
+                        times = self._term.begin(entries, self.topic_id, self.offset)
+                        yield "sent", {**(letter or _sender(entries[index + 1 :])), **times}
                     for facts in self.letters.given_up(entry, commit):
                         yield "dead-lettered", facts
                 case GroupOffsetsEntry(topic_id=self.topic_id):
@@ -185,25 +219,72 @@ class _Record:
                 case GapEntry():
                     if self._in(entry, entry.start, entry.end):
                         yield "cut out", {"reason": entry.reason}
+                case BindEntry(topic_id=self.topic_id):
+                    self.refusals.bind(entry)
+                case LookEntry():
+                    yield from self._looked_at(entry)
                 case AcquireEntry():
-                    for facts in self._handed(entry):
-                        yield "delivered", {**facts, "client": entry.client}
+                    yield from self._acquired(entry)
                 case AnswerEntry():
-                    for facts in self._handed(entry):
-                        moved = self.letters.went_to(facts["queue"], entry, commit)
-                        yield _ANSWERS[entry.answer], {**facts, **moved}
+                    yield from self._answered(entry, commit)
                 case _:
                     pass
 
+    def _looked_at(self, entry: LookEntry) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        if not self._in(entry, entry.start, entry.end) or entry.queue_id in self._open:
+            return
+        refused = self.refusals.look(entry, self._name(entry.queue_id))
+        # A look finds nothing of what was lost, trimmed or compacted before.
+        own = self.letters.record() if refused else None
+        was_there = self.is_given_up if own is None else own.rows
+        if refused and was_there and not self._is_trimmed:
+            yield "refused", refused
+
+    def _acquired(self, entry: AcquireEntry) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        if entry.queue_id == self.topic_id and (over := self._term.end(entry.time)):
+            yield "expired", {"queue": self._name(entry.queue_id), **over}
+        for facts in self._handed(entry):
+            self._open.add(entry.queue_id)
+            self._term.hold(entry)
+            yield "delivered", {**facts, "client": entry.client}
+
+    def _answered(
+        self, entry: AnswerEntry, commit: Commit
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for facts in self._handed(entry):
+            self._term.answer(entry)
+            event = _event_of(entry)
+            if event in _ENDS:
+                self._open.discard(entry.queue_id)
+            why = {"reason": entry.reason} if entry.reason else {}
+            yield event, {**facts, **why, **self.letters.went_to(facts["queue"], entry, commit)}
+
+    def _name(self, queue_id: bytes) -> str:
+        queue = self._queues.get(queue_id)
+        return queue_id.hex() if queue is None else queue.name
+
+    def refusal_by(self, queue: Queue) -> Mapping[str, Any]:
+        """The filter that a queue has for the record today, if it refuses the record."""
+        expression, _ = queue.filter_at((self.topic_id, self.partition), self.offset)
+        own = None if expression is None else self.letters.record()
+        if own is None or not own.rows:
+            return {}
+        column = column_of(own.batch, "properties")
+        let_in = accepted(expression, column, own.rows)[0].as_py()
+        return {} if let_in else {"filter": expression}
+
     def _handed(self, entry: AcquireEntry | AnswerEntry) -> Iterator[Mapping[str, Any]]:
         """The record's delivery in an entry of a queue, if there is one."""
-        queue = self._queues.get(entry.queue_id, entry.queue_id.hex())
         for run in entry.runs:
             if self._in(run, run.first, run.end):
+                queue = self._name(entry.queue_id)
                 yield {"queue": queue, "delivery": times_of(run.delivery)}
 
     def _in(
-        self, entry: RecordsEntry | SegmentEntry | TrimEntry | GapEntry | Run, start: int, end: int
+        self,
+        entry: RecordsEntry | SegmentEntry | TrimEntry | GapEntry | LookEntry | Run,
+        start: int,
+        end: int,
     ) -> bool:
         own = (entry.topic_id, entry.partition) == (self.topic_id, self.partition)
         return own and start <= self.offset < end
@@ -217,6 +298,11 @@ class _Record:
                 facts = {"group": entry.group, "committed": committed}
                 yield "passed" if is_past else "rewound", facts
             self.passed[entry.group] = is_past
+
+
+def _event_of(entry: AnswerEntry) -> str:
+    """The name of an answer; one with a reason finishes what nobody got, unless it is a retry."""
+    return "finished" if entry.reason and entry.answer != RETRY else _ANSWERS[entry.answer]
 
 
 def _is_begun(trim: Entry, *behind: Entry) -> bool:

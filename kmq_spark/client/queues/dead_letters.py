@@ -37,7 +37,7 @@ from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.queues import handing
 from kmq_storage.queues.administration import dead_letters_of
-from kmq_storage.queues.lost_records import loss_met
+from kmq_storage.queues.lost_records import NOT_THERE, loss_met
 from kmq_storage.queues.slips import take_over_ended
 
 #: The property of a letter that died again among dead letters: the queue it died in first.
@@ -107,7 +107,8 @@ def _bury_runs(log: CommitLog, queue: Queue, runs: Sequence[Run], read: Reading)
         found = read(queue.name, runs)
         gone = missing_of(runs, {each.place for each in found})
         if gone:
-            log.commit([Unit((handing.answer(log, queue, RECALL, gone),))])
+            entry = handing.answer(log, queue, RECALL, gone, reason=NOT_THERE)
+            log.commit([Unit((entry,))])
             loss_met(log, queue, gone)  # the log warns of it
         if found:
             bury(log, queue, found, EXHAUSTED, TOO_OFTEN)

@@ -128,7 +128,7 @@ class Delivery(Record):
         """Have the record handed out again, after `delay` seconds or as the queue's `backoff` says.
 
         At the last of `max_deliveries` it becomes a dead letter instead, with this reason: text, or
-        the exception that was caught.
+        the exception that was caught. Before, `store.trace` tells the reason.
         """
         self.hold.queue.nack(self, delay, reason)
 

@@ -32,7 +32,7 @@ from kmq_spark.client.queues.reading import (
     slices_of,
     table_of_slices,
 )
-from kmq_spark.client.queues.reasons import TOO_OFTEN, Reason, told
+from kmq_spark.client.queues.reasons import TOO_OFTEN, Reason, brief, told
 from kmq_spark.client.queues.recalling import recall
 from kmq_spark.client.queues.redriving import move_back
 from kmq_spark.client.queues.table import state_table
@@ -276,9 +276,8 @@ class Queue(Resource):
         if delivery.delivery_count >= queue.deliveries_max:
             bury(self._log, queue, [delivery], DEAD, why)
             return
-        if seconds is None:
-            seconds = queue.settings.pause_after(delivery.delivery_count)
-        self._answer(RETRY, [delivery.run], self._after(seconds))
+        pause = queue.settings.pause_after(delivery.delivery_count) if seconds is None else seconds
+        self._answer(RETRY, [delivery.run], self._after(pause), brief(reason))
 
     def reject(self, delivery: Delivery, reason: Reason = None) -> None:
         """Make a record a dead letter at once; see `Delivery.reject`."""
@@ -315,9 +314,10 @@ class Queue(Resource):
                 notes.answer_by_commit([each.place for each in checked if each.hold.notes is notes])
         return checked
 
-    def _answer(self, what: int, runs: Sequence[Run], at: int = 0) -> None:
+    def _answer(self, what: int, runs: Sequence[Run], at: int = 0, reason: str = "") -> None:
         if runs:
-            self._log.commit([Unit((handing.answer(self._log, self._live(), what, runs, at),))])
+            entry = handing.answer(self._log, self._live(), what, runs, at, reason=reason)
+            self._log.commit([Unit((entry,))])
 
     def _give_back(self, received: list[Delivery] | pa.Table) -> None:
         """Free records that no receiver got after all, as if they had never been handed out."""

@@ -1,4 +1,4 @@
-"""Why records become dead letters."""
+"""Why records failed, and become dead letters."""
 
 from __future__ import annotations
 
@@ -24,3 +24,8 @@ def told(reason: Reason, otherwise: str) -> str:
             f"reason must be text or an exception, not {reason!r}", field="reason"
         )
     return reason or otherwise
+
+
+def brief(reason: Reason) -> str:
+    """Return a reason as the commit log has it of each failure; empty for none."""
+    return told(reason, "")[:_CHARACTERS].encode(errors="replace").decode()

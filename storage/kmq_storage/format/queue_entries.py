@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from kmq_storage.format.json_bytes import compact_json
@@ -174,6 +174,9 @@ class AnswerEntry:
     #: The end of an extended lock, or the time of a retry (UTC us); 0 for other answers.
     at: int
     runs: tuple[Run, ...]
+    #: Why, for people: why the records are to be tried again, or were finished though they were not
+    #: there any more; empty when nobody said so.
+    reason: str = field(default="", kw_only=True)
 
     kind = 17
     _layout = struct.Struct("<16sqqHxxI")
@@ -185,13 +188,16 @@ class AnswerEntry:
     def payload(self) -> bytes:
         """The bytes of this entry in a commit, without its kind."""
         facts = (self.queue_id, self.time, self.at, self.answer, len(self.runs))
-        return self._layout.pack(*facts) + _runs_payload(self.runs)
+        # The reason comes last, where older versions, which know none, don't look.
+        return self._layout.pack(*facts) + _runs_payload(self.runs) + self.reason.encode()
 
     @classmethod
     def parse(cls, payload: bytes) -> AnswerEntry:
         """The entry of a binary form."""
         queue_id, time, at, answer, count = cls._layout.unpack_from(payload)
-        return cls(queue_id, answer, time, at, _parse_runs(payload, cls._layout.size, count))
+        runs = _parse_runs(payload, cls._layout.size, count)
+        reason = payload[cls._layout.size + count * _RUN.size :].decode()
+        return cls(queue_id, answer, time, at, runs, reason=reason)
 
 
 @dataclass(frozen=True, slots=True)

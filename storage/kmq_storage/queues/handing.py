@@ -127,10 +127,10 @@ def wait_for_more(
 
 
 def answer(
-    log: CommitLog, queue: Queue, what: int, runs: Iterable[Run], at: int = 0
+    log: CommitLog, queue: Queue, what: int, runs: Iterable[Run], at: int = 0, *, reason: str = ""
 ) -> AnswerEntry:
     """The entry for an answer, to be committed alone or with other entries."""
-    return AnswerEntry(queue.id, what, log.now_us(), at, tuple(runs))
+    return AnswerEntry(queue.id, what, log.now_us(), at, tuple(runs), reason=reason)
 
 
 def _still_held(queue: Queue, runs: Iterable[Run], now: int) -> list[Run]:

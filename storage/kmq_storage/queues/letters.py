@@ -168,8 +168,8 @@ class Letters:
         of an earlier topic with the same name.
         """
         topic = self._log.state.find_topic(name)
-        own = next(self._slices(*self._place, self._place[2] + 1), None)
-        if topic is None or own is None:
+        own = self.record()
+        if topic is None or own is None or not own.rows:
             return {}
         (time,), named = timestamps_of(own.batch).to_pylist(), self._named()
         for number, part in enumerate(topic.parts):
@@ -178,6 +178,10 @@ class Letters:
                 if (letter.time, letter.origin[1:], made_by) == (time, named, giver):
                     return {**giver, **letter.destination, "reason": letter.facts["reason"]}
         return {}
+
+    def record(self) -> Slice | None:
+        """The record itself, no row if compaction removed it; None if it can't be read."""
+        return next(self._slices(*self._place, self._place[2] + 1), None)
 
     def _origin_back(self) -> tuple[Any, ...] | None:
         """The origin of a dead letter that is moved back; None for another record."""

@@ -22,6 +22,8 @@ from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.names import queue_of_log
 from kmq_storage.queues.handing import answer
 
+#: What the commit log says of records that are finished, as nobody can get them any more.
+NOT_THERE = "compacted or lost before it was received"
 #: How many offsets are searched for the next record behind dropped ones.
 _LOOKED_AT = 100_000
 #: The most runs of records that one commit finishes.
@@ -45,7 +47,7 @@ def finish_missing(
     delivered one by one only to be found missing.
     """
     with suppress(LeaseExpiredError):  # the next receiver will finish them
-        log.commit([Unit((answer(log, queue, ACK, missing),))])
+        log.commit([Unit((answer(log, queue, ACK, missing, reason=NOT_THERE),))])
     log.refresh()
     gaps = _gaps_met(log, missing)
     for key, gap in gaps:
@@ -91,7 +93,7 @@ def _finish_unseen(log: CommitLog, queue: Queue, key: Key, start: int, end: int)
     if first < end:
         rest = Run(*key, first, end - first, queue.unnumbered(key[0]))
         with suppress(ConflictError):  # receivers have some of them, and will get the error
-            log.commit([Unit((answer(log, queue, RECALL, [rest]),))])
+            log.commit([Unit((answer(log, queue, RECALL, [rest], reason=NOT_THERE),))])
 
 
 def finish_free(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> None:
@@ -104,7 +106,7 @@ def finish_free(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> None:
     for first in range(0, len(runs), _RUNS):
         some = runs[first : first + _RUNS]
         with suppress(ConflictError):  # a receiver got some of them meanwhile
-            log.commit([Unit((answer(log, queue, RECALL, some),))])
+            log.commit([Unit((answer(log, queue, RECALL, some, reason=NOT_THERE),))])
     seen = queue.looked_up_to(key)
     if queue.settings.order == "key" and gap.start <= seen < gap.end:
         unbound = queue.unbound.get(key[0], 0)

@@ -221,6 +221,23 @@ def test_what_a_queue_finished_is_told_when_it_is_no_longer_known_how(store: kmq
     assert told == [[finished], [finished], [], [("acked", "q")], [], [], []]
 
 
+def test_a_filter_that_may_have_refused_what_is_finished_is_told(store: kmq.Store):
+    store.create_queue("q")
+    store.bind_queue("q", "t", filter="n = 1")
+    with store.producer() as producer:
+        producer.send_batch("t", [b"-", b"+"], properties=[{"n": n} for n in (0, 1)], partition=0)
+    store.queue("q").receive()[0].ack()
+    _collect_commits(store)
+    assert _facts(store, 10, "finished") == [{"queue": "q", "filter": "n = 1"}]
+    assert _facts(store, 11, "finished") == [{"queue": "q"}]
+    with store.producer() as producer:
+        producer.send("t", b"-", properties={"n": 0}, partition=0).result()
+    assert store.queue("q").receive() == []
+    assert _facts(store, 12, "refused") == [{"queue": "q", "filter": "n = 1"}]
+    store.bind_queue("q", "t", filter="n = 2")
+    assert _facts(store, 12, "refused") == [{"queue": "q"}], "today's filter is another one"
+
+
 def test_a_dead_letter_and_its_record_tell_of_each_other_when_their_commits_are_gone(
     store: kmq.Store,
 ):
