@@ -221,9 +221,9 @@ class PullConsumer(StoreUser):
 
     def _table(self, seconds: float) -> pa.Table | None:
         """What is read next; nobody seeks here, so reading goes on behind a loss it raised."""
-        self._reader._taking.share = max(_TOGETHER // max(len(self._progress), 1), _LEAST)
+        share = max(_TOGETHER // max(len(self._progress), 1), _LEAST)
         try:
-            return self._reader.consume_arrow(_TOGETHER, seconds)
+            return self._reader._take_table(_TOGETHER, seconds, share=share).hand_out()
         except DataLossError as error:
             topic, number, end = (error.context[name] for name in ("topic", "partition", "end"))
             self._reader.seek(topic, number, end)

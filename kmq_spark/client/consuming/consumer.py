@@ -25,7 +25,7 @@ from kmq_spark.client.consuming.subscription import (
     by_topic,
     subscription_of,
 )
-from kmq_spark.client.consuming.taking import Taking
+from kmq_spark.client.consuming.taking import ANY, Taking
 from kmq_spark.client.handles.arguments import (
     checked_count,
     checked_offset,
@@ -194,10 +194,10 @@ class Consumer(OneThread):
 
     @alone
     def _take_table(
-        self, most: int, timeout: float | None, stopped: Stopped = lambda: False
+        self, most: int, timeout: float | None, stopped: Stopped = lambda: False, share: int = ANY
     ) -> Taken[pa.Table | None]:
         most, seconds = checked_count("max_rows", most), checked_timeout(timeout)
-        taken = self._taking.take_table(most, seconds, lambda: self._stopped() or stopped())
+        taken = self._taking.take_table(most, seconds, lambda: self._stopped() or stopped(), share)
         if taken.value is None:
             self._check_open()
         return taken

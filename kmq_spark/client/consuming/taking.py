@@ -24,6 +24,8 @@ from kmq_storage.log.state.topic_state import Topic
 #: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
 _HAND_ROWS = 4_096
 _FOREVER = 365 * 86_400.0
+#: No limit to the rows that come of one partition.
+ANY = sys.maxsize
 
 
 class Taking:
@@ -34,8 +36,6 @@ class Taking:
         self._assignment = assignment
         self._fetcher = assignment.fetcher
         self._holding = assignment.fetcher.holding
-        #: Of one partition, at most so many rows of a table come in a turn.
-        self.share = sys.maxsize
         #: Whether a call waits now.
         self._waits = False
         #: What a callback raised while a call had records already: the next call raises it.
@@ -126,9 +126,12 @@ class Taking:
             raise
 
     def take_table(
-        self, rows: int, timeout: float | None, stopped: Stopped
+        self, rows: int, timeout: float | None, stopped: Stopped, share: int
     ) -> Taken[pa.Table | None]:
-        """Take at most `rows` records as one table, or None when nothing came."""
+        """Take at most `rows` records as one table, or None when nothing came.
+
+        Of one partition, at most `share` of them come in a turn.
+        """
         self._come_in()
         self._fetcher.put_back()
         check_one_schema(map(self._topic_of, self._fetcher.unpaused()))
@@ -137,7 +140,7 @@ class Taking:
         left = rows
         try:
             while left > 0:
-                most = min(left, self.share)
+                most = min(left, share)
                 found = self._next_part(most, timeout, stopped, begun=bool(slices))
                 if not slices:
                     self._go_on()
