@@ -66,7 +66,8 @@ def _lacking(log: CommitLog, queue: Queue, most: int) -> int:
 
 def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | None:
     """Look at a partition's next records; returns how many enter, or None if there are none."""
-    unbound = queue.unbound.get(key[0], 0)  # read first: a later unbind makes the look conflict
+    # Both are read first: a later unbind, or a failed sync, makes the look conflict.
+    unbound, losses = queue.unbound.get(key[0], 0), log.state.losses
     start, end = spans_of(log.state, queue).get(key, (0, 0))
     begin = max(queue.looked_up_to(key), start)
     _, following = queue.filter_at(key, begin)
@@ -84,8 +85,8 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | 
     order = tuple(keys.tolist()) if queue.settings.order == "key" else ()
     entry = LookEntry(queue.id, *key, begin, until, entered, order, unbound)
     try:
-        log.commit([Unit((entry,))], durable=False)
-    except ConflictError:  # another receiver looked
+        log.commit([Unit((entry,), losses=losses)], durable=False)
+    except ConflictError:  # another receiver looked, or what was looked at was taken back
         lost = []
     log.refresh()
     if lost and until > lost[0].start:

@@ -6,16 +6,23 @@ are handed out twice at once, and those that nobody gets.
 
 from __future__ import annotations
 
+import errno
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
 import pytest
 
 import kmq_spark as kmq
-from kmq_storage.errors import ConflictError
+from kmq_storage.errors import ConflictError, UnavailableError
 from kmq_storage.format.queue_entries import RECALL, AnswerEntry, LookEntry, Run
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.index.offset_index import Gap
 from kmq_storage.queues import looking
 from kmq_storage.queues.lost_records import finish_free
 from tests.support.clock import Clock
+from tests.support.failing_disk import FailingDisk, drop_pages
+from tests.support.storage import open_log
 
 
 @pytest.mark.parametrize(("start", "expected"), [("earliest", [b"2"]), ("latest", [])])
@@ -87,18 +94,41 @@ def test_a_look_is_refused_while_the_queue_does_not_read_the_topic(store: kmq.St
             store.log.commit([Unit((look,))])
 
 
+@pytest.mark.parametrize("meanwhile", [False, True])
 def test_a_look_at_records_that_a_failed_sync_took_back_says_nothing_of_those_that_come_there(
-    store: kmq.Store,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
 ):
-    store.create_topic("t")
-    store.create_queue("q", topics=["t"], order="key")
-    state = store.log.refresh()
-    look = LookEntry(state.queue("q").id, state.topic("t").id, 0, 0, 1, (), (), 0)
-    with pytest.raises(ConflictError, match="lost"):
-        store.log.commit([Unit((look,))])
-    with store.producer() as producer:
-        producer.send("t", b"v").result()
-    assert [each.value for each in store.queue("q").receive(9)] == [b"v"]
+    disk = FailingDisk(tmp_path)
+    store = kmq.open(tmp_path, durability="os", maintenance=False)
+    with closing(store), closing(open_log(disk, durable=False)) as log, store.producer() as sender:
+        store.create_topic("t")
+        store.create_queue("q")
+        store.bind_queue("q", ["t"], filter="n = 1")
+        log.sync(log.written_state().lsn)
+        disk.after_failed_sync = partial(drop_pages, disk, log._end.cursor.position)
+
+        def send_to_its_place():
+            sender.send("t", b"refused", properties={"n": 2}).result()
+            sender.send("t", b"let in", properties={"n": 1}).result()
+
+        def entering(*args):
+            monkeypatch.setattr(looking, "_entering", original)
+            found = original(*args)
+            disk.failing["sync"] = errno.EIO
+            with pytest.raises(UnavailableError, match="lost commit"):
+                log.sync(log.written_state().lsn)
+            if meanwhile:
+                send_to_its_place()
+            return found
+
+        original = looking._entering
+        sender.send("t", b"lost", properties={"n": 1}).result()
+        monkeypatch.setattr(looking, "_entering", entering)
+        came = store.queue("q").receive(9)
+        if not meanwhile:
+            send_to_its_place()
+        came += store.queue("q").receive(9)
+        assert [each.value for each in came] == [b"let in"]
 
 
 def test_a_gap_that_is_met_of_a_topic_that_is_unbound_by_then_says_nothing_of_the_next_binding(

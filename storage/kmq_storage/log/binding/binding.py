@@ -90,6 +90,9 @@ class Unit:
     goes_on_at: int | None = None
     #: Whether group offsets must not go back: ConflictError for one behind the group's.
     forward: bool = False
+    #: `StoreState.losses` of the records that it was made of: ConflictError when a failed sync may
+    #: have taken some back since. None when it holds for whatever records stand there.
+    losses: int | None = None
 
 
 class RefusedError(Exception):
@@ -171,6 +174,8 @@ class _Binding:
         self._unit = unit
         self._fitting = set()
         self._bases = {}
+        if unit.losses not in (None, self._state.losses):
+            raise ConflictError("a failed sync may have taken back what this was made of")
         for entry in unit.entries:
             if isinstance(entry, AnswerEntry) and (freed := freed_by(entry)):
                 self._added[entry.queue_id] = self._added.get(entry.queue_id, 0) - freed

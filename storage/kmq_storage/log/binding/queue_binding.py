@@ -73,18 +73,13 @@ def bound_bind(state: StoreState, entry: BindEntry) -> BindEntry:
 
 
 def check_look(state: StoreState, entry: LookEntry) -> None:
-    """ConflictError when another receiver looked there, or the topic was unbound.
-
-    So also when a failed sync took back some of the records: others will be in their places.
-    """
-    queue, topic = _live(state, entry.queue_id), state.topic_by_id(entry.topic_id)
+    """ConflictError when another receiver looked there, or the topic was unbound."""
+    queue = _live(state, entry.queue_id)
     is_read = entry.topic_id in queue.topic_ids()
     if not is_read or queue.unbound.get(entry.topic_id, 0) != entry.unbound:
         raise ConflictError(f"queue {queue.name}: the topic was unbound", queue=queue.name)
     if queue.looked_up_to((entry.topic_id, entry.partition)) != entry.start:
         raise ConflictError(f"queue {queue.name}: somebody looked there", queue=queue.name)
-    if topic is None or entry.end > topic.partition(entry.partition).end:
-        raise ConflictError(f"queue {queue.name}: records there were lost", queue=queue.name)
 
 
 def bound_acquire(state: StoreState, entry: AcquireEntry) -> AcquireEntry:

@@ -37,6 +37,7 @@ class Replica:
 
     def _begin(self) -> None:
         """Begin at the newest checkpoint, or at the first commit when there is none."""
+        losses = self.journal.hint.losses  # read first: those before it are of no frame read below
         checkpoint = starting_point(self._disk, self.journal)
         if checkpoint is None:
             self.state = StoreState(Manifest(self._disk, ()) if self._indexed else None)
@@ -44,6 +45,7 @@ class Replica:
         else:
             self.state = checkpoint.state(self._disk, indexed=self._indexed)
             self.cursor = checkpoint.cursor
+        self.state.losses = losses
         #: The place of the checkpoint.
         self.begun = self.cursor
         #: The highest LSN that the checkpoint and the frames read so far tell to be on disk.

@@ -82,7 +82,7 @@ class Journal:
     def __init__(self, disk: Disk, identity: Identity, hint: Hint) -> None:
         self._disk = disk
         self._seed = identity.seed
-        self._hint = hint
+        self.hint = hint
         self.folder = LogFolder(disk, identity.log_file_bytes, hint)
 
     def next_frame(self, cursor: Cursor, *, whole: bool = False) -> StoredFrame | None:
@@ -206,7 +206,7 @@ class Journal:
             )
         here = self.locate(cursor)
         if not folder.is_settled:  # the process that changed the files died; they stay like this
-            self._hint.count_roll(cursor.lsn)
+            self.hint.count_roll(cursor.lsn)
         log, contents = folder.open(here.file), folder.contents(here.file)
         if log is None or contents is None or here.position + length > contents.size:
             here = Cursor(cursor.lsn, cursor.chain, cursor.time, cursor.lsn + 1, 0)
@@ -215,7 +215,7 @@ class Journal:
             # The process that made the file may have died before it synced the file's name, and
             # before it told others of the file.
             self._disk.sync_names(paths.LOG_FOLDER)
-            self._hint.count_roll(here.file)
+            self.hint.count_roll(here.file)
         if cursor.lsn == 0:
             self.note_begun()
         log.write_at(here.position, buffers, length)

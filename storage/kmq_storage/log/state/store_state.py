@@ -77,8 +77,8 @@ class StoreState:
         #: Grows whenever a topic is created, changed or deleted.
         self.definitions = 0
         self.changes = Changes()
-        #: The LSN of the checkpoint that this state began at.
-        self.checkpoint_lsn = 0
+        #: The LSN of the checkpoint that this state began at, and `Hint.losses` then.
+        self.checkpoint_lsn = self.losses = 0
         #: A reader looks for a newer checkpoint from this LSN or this monotonic time on.
         self.rebase_at = limits.REBASE_COMMITS
         self.rebase_time = 0.0
