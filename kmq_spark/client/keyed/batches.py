@@ -38,6 +38,8 @@ def column_of(what: str, elements: Any) -> pa.Array | pa.ChunkedArray:
             return found.combine_chunks() if found.nbytes < 2**31 else found
         if isinstance(elements, list) and len(elements) <= FEW and {*map(type, elements)} <= _PLAIN:
             return binary_column([x.encode() if isinstance(x, str) else x for x in elements])
+        if isinstance(elements, np.ndarray):  # Arrow takes the first bytes of its text and numbers
+            elements = elements.tolist()
         return pa.array(elements, pa.binary())
     except (pa.ArrowException, TypeError, UnicodeEncodeError) as error:
         raise InvalidRequestError(f"{what} must be bytes or text: {error}", field=what) from None

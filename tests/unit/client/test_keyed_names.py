@@ -83,6 +83,18 @@ def test_numbers_of_numpy_are_numbers(store: kmq.Store, queues: KeyedQueues):
             queues.get("a", bad, 1)
 
 
+@pytest.mark.parametrize("kind", ["S", "U", "O"])
+def test_arrays_of_numpy_are_taken_whole(queues: KeyedQueues, kind: str):
+    names = np.array([b"n1", b"n2"] if kind == "S" else ["n1", "n2"], kind)
+    queues.put_batch(names, np.array(["first", "second"]))
+    found = queues.get_many(names, 0, 1)
+    assert found["value"].to_pylist() == [b"first", b"second"]
+    for bad in (np.array([1, 2]), np.array([1.5, 2]), np.array([["n1"], ["n2"]])):
+        with pytest.raises(InvalidRequestError, match=r"queues? must be bytes or text"):
+            queues.put_batch(bad, [b"1", b"2"])
+    assert queues.names() == ["n1", "n2"]
+
+
 def test_a_group_that_is_too_long_for_a_topic_of_queues_is_told_its_own_limit(store: kmq.Store):
     queues = store.keyed_queues("inbox")
     queues.put("a", b"1").result()
