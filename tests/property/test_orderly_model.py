@@ -21,7 +21,10 @@ from kmq_spark.client.orderly.rules import OrderlySettings, OrderlyStatus, Step,
 
 SUSPEND = OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
 STATUSES = st.sampled_from([*OrderlyStatus, SUSPEND, SUSPEND])
-LIMITED = OrderlySettings(max_reconsume_times=1)
+LIMITED = [
+    OrderlySettings(max_reconsume_times=1, when_exhausted=end)
+    for end in ("dead_letter", "skip", "block")
+]
 
 
 def _offsets(records: Any) -> list[int]:
@@ -40,23 +43,30 @@ class OrderlyModel(RuleBasedStateMachine):
         self.buried: list[int] = []
         self.offset = -1
         self.next = 0
+        self.now = self.succeeded = self.failed = 0
+        self.is_leaving = False
         #: What the listener has now.
         self.batch: list[Any] = []
 
     def _settle_in_model(self, step: Step, offsets: set[int], *, auto: bool) -> None:
-        if step is Step.AGAIN:
+        if step in (Step.COMMIT, Step.KEEP):
+            self.succeeded += len(offsets)
+        else:
+            self.failed += len(offsets)
+        if step in (Step.AGAIN, Step.ROLLBACK):
             self.tries.update(offsets)
+        if step is Step.AGAIN:
             self.taken -= offsets
             self.waits |= offsets
         elif step is Step.ROLLBACK:
             self.waits |= self.taken
             self.taken = set()
-        elif step is Step.COMMIT or (step is Step.BURY and auto):
+        elif step is Step.COMMIT or (step in (Step.BURY, Step.SKIP) and auto):
             self.offset = max(self.taken) + 1
             self.taken = set()
-        elif step is Step.BURY:
+        elif step in (Step.BURY, Step.SKIP):
             self.taken -= offsets
-        if step is Step.BURY:
+        if step in (Step.BURY, Step.SKIP):
             self.buried += sorted(offsets)
 
     @rule(count=st.integers(0, 5), again=st.booleans())
@@ -65,7 +75,10 @@ class OrderlyModel(RuleBasedStateMachine):
         first = max(0, self.next - 3) if again else self.next
         new = [SimpleNamespace(offset=n) for n in range(self.next, self.next + count)]
         old = [SimpleNamespace(offset=n) for n in range(first, self.next) if n not in self.buried]
+        was_scheduled = self.state.is_scheduled
         self.state = transitions.schedule(transitions.put(self.state, [*new, *old]))
+        asks = self.state.waiting and not self.is_leaving
+        assert self.state.is_scheduled == bool(was_scheduled or asks)
         if not self.state.is_dropped:
             self.waits |= set(_offsets(new))
             self.next += count
@@ -74,21 +87,23 @@ class OrderlyModel(RuleBasedStateMachine):
     @rule(most=st.integers(1, 4))
     def take(self, most: int) -> None:
         """The lowest that wait are taken."""
-        self.state, taken = transitions.take(self.state, most, now=1)
-        expected = sorted(self.waits)[:most]
+        self.now += 1
+        self.state, taken = transitions.take(self.state, most, now=self.now)
+        expected = [] if self.is_leaving else sorted(self.waits)[:most]
         assert _offsets(taken) == expected
         assert self.state.is_scheduled == self.state.is_called == bool(expected)
+        assert (self.state.last_taken == self.now) == bool(expected)
         self.waits -= set(expected)
         self.taken |= set(expected)
         self.batch = list(taken)
 
     @precondition(lambda self: self.batch)
-    @rule(status=STATUSES, auto=st.booleans())
-    def answer(self, status: OrderlyStatus, auto: bool) -> None:
+    @rule(status=STATUSES, auto=st.booleans(), limited=st.sampled_from(LIMITED))
+    def answer(self, status: OrderlyStatus, auto: bool, limited: OrderlySettings) -> None:
         """The listener answers."""
         batch, self.batch = self.batch, []
         counts = self.state.counts(batch)
-        step = decide(status, counts, LIMITED, auto_commit=auto)
+        step = decide(status, counts, limited, auto_commit=auto)
         before = self.state
         self.state = settled(batch, self.state, step, auto_commit=auto)
         assert not self.state.is_called
@@ -96,6 +111,8 @@ class OrderlyModel(RuleBasedStateMachine):
             assert self.state == replace(before, is_called=False)
             return
         assert counts == tuple(self.tries[offset] for offset in _offsets(batch))
+        if status is SUSPEND and min(counts) >= 1 and limited.when_exhausted != "block":
+            assert step is (Step.SKIP if limited.when_exhausted == "skip" else Step.BURY)
         self._settle_in_model(step, set(_offsets(batch)), auto=auto)
         if step is Step.AGAIN:
             assert _offsets(self.state.waiting)[: len(batch)] == _offsets(batch)
@@ -108,7 +125,14 @@ class OrderlyModel(RuleBasedStateMachine):
             assert offset is None
         elif offset is not None:
             assert offset > self.state.committed
-            self.state = replace(self.state, committed=offset)
+            self.state = transitions.note_committed(self.state, offset)
+            assert self.state.uncommitted is None
+
+    @rule(is_leaving=st.booleans())
+    def leave(self, is_leaving: bool) -> None:
+        """The partition is planned for another member, or stays after all."""
+        self.state = transitions.schedule(transitions.leave(self.state, is_leaving))
+        self.is_leaving = is_leaving
 
     @precondition(lambda self: self.next > 40)
     @rule()
@@ -123,6 +147,8 @@ class OrderlyModel(RuleBasedStateMachine):
         assert _offsets(self.state.waiting) == sorted(self.waits)
         assert _offsets(self.state.consuming) == sorted(self.taken)
         assert self.state.offset == self.offset
+        assert (self.state.succeeded, self.state.failed) == (self.succeeded, self.failed)
+        assert self.state.is_leaving == self.is_leaving
         assert all(self.state.offset <= offset for offset in self.waits | self.taken)
         assert set(self.state.reconsumed) <= self.waits | self.taken or self.state.is_dropped
         assert max(Counter(self.buried).values(), default=0) <= 1

@@ -6,11 +6,10 @@ import logging
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from kmq_spark.client.orderly.dead_letters import Burials
-from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState
+from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState, note_committed
 from kmq_spark.client.orderly.reader import Place, Reader
 from kmq_spark.client.orderly.rules import (
     Listener,
@@ -22,6 +21,7 @@ from kmq_spark.client.orderly.rules import (
     is_told_of_letters,
     is_worth_a_warning,
     pause_after,
+    pauses,
     settled,
 )
 from kmq_spark.client.orderly.runs import Runs
@@ -42,6 +42,8 @@ _LOOK_AGAIN = 1.0
 #: A partition pauses when this many records wait, and goes on when so few are left.
 WAITING_MAX, WAITING_LOW = 1_000, 500
 _REASON_LENGTH_MAX = 1_000
+#: The log warns when a listener keeps this many without its COMMIT, and at each doubling.
+_KEPT = 1 << 14
 
 Settle = Callable[[QueueState, Step], QueueState]
 
@@ -141,10 +143,22 @@ class Listening:
             step = self._bury(queue, records, reason, settle)
         else:
             queue.change(lambda state: settle(state, step))
-        if step is Step.SKIP or (step is Step.AGAIN and is_worth_a_warning(counts)):
+        if step is Step.SKIP or (pauses(step) and is_worth_a_warning(counts)):
             place = (*queue.place, records[0].offset)
             _LOGGER.warning("%s-%d, offset %d: %s (%s)", *place, step.value, reason)
+        if step is Step.KEEP:
+            self._tell_of_uncommitted(queue, len(records))
         return pause_after(step, context.suspend_current_queue_time, self._settings)
+
+    def _tell_of_uncommitted(self, queue: PartitionQueue, added: int) -> None:
+        """Warn of a listener that keeps very many records without its COMMIT."""
+        kept = len(queue.state.consuming)
+        if kept >= _KEPT and kept.bit_length() > (kept - added).bit_length():
+            _LOGGER.warning(
+                "%s-%d: %d records are in memory until the listener answers COMMIT",
+                *queue.place,
+                kept,
+            )
 
     def _ask(self, records: list[Record], context: OrderlyContext) -> tuple[OrderlyStatus, str]:
         """Return the listener's answer, and the reason for dead letters."""
@@ -160,7 +174,8 @@ class Listening:
             return suspended, f"the listener answered with {kind}"
         if context.auto_commit and answer in (OrderlyStatus.COMMIT, OrderlyStatus.ROLLBACK):
             _LOGGER.warning("with auto_commit a listener's %s counts as SUCCESS", answer.name)
-        return answer, "the listener suspended it"
+        done = "rolled it back" if answer is OrderlyStatus.ROLLBACK else "suspended it"
+        return answer, f"the listener {done}"
 
     def _bury(
         self, queue: PartitionQueue, records: list[Record], reason: str, settle: Settle
@@ -178,7 +193,7 @@ class Listening:
                     offset = settle(queue.state, Step.BURY).offset
                     self._reader.commit_with({queue.key: offset} if offset >= 0 else {}, letters)
                     queue.burials.unsure_below = 0
-                queue.change(lambda state: replace(settle(state, Step.BURY), committed=offset))
+                queue.change(lambda state: note_committed(settle(state, Step.BURY), offset))
             return Step.BURY
         except Exception as error:
             if is_told_of_letters(counts, self._settings):

@@ -72,7 +72,7 @@ def put(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
         return state
     here = {each.offset for each in (*state.waiting, *state.consuming)}
     new = {r.offset: r for r in records if r.offset >= state.offset and r.offset not in here}
-    return replace(state, waiting=_in_order(*state.waiting, *new.values()))
+    return replace(state, waiting=_in_order(state.waiting, _sorted(new.values())))
 
 
 def schedule(state: QueueState) -> QueueState:
@@ -89,7 +89,7 @@ def take(state: QueueState, most: int, now: int) -> tuple[QueueState, Records]:
     return replace(
         state,
         waiting=state.waiting[most:],
-        consuming=_in_order(*state.consuming, *taken),
+        consuming=_in_order(state.consuming, taken),
         is_called=True,
         last_taken=now,
     ), taken
@@ -108,16 +108,16 @@ def commit(state: QueueState) -> QueueState:
 
 def rollback(state: QueueState) -> QueueState:
     """Put back everything that was taken."""
-    return replace(state, waiting=_in_order(*state.consuming, *state.waiting), consuming=())
+    return replace(state, waiting=_in_order(state.consuming, state.waiting), consuming=())
 
 
 def consume_again(state: QueueState, records: Iterable[HasOffset]) -> QueueState:
     """Put back those of these records that were taken."""
     chosen = {each.offset for each in records}
-    back = [each for each in state.consuming if each.offset in chosen]
+    back = tuple(each for each in state.consuming if each.offset in chosen)
     return replace(
         state,
-        waiting=_in_order(*back, *state.waiting),
+        waiting=_in_order(back, state.waiting),
         consuming=tuple(each for each in state.consuming if each.offset not in chosen),
     )
 
@@ -143,7 +143,23 @@ def drop(state: QueueState) -> QueueState:
     return replace(state, waiting=(), consuming=(), is_dropped=True)
 
 
-def _in_order(*records: Any) -> Records:
+def leave(state: QueueState, is_leaving: bool) -> QueueState:
+    """Let nothing more be taken, as the partition is planned for another member; or again."""
+    return replace(state, is_leaving=is_leaving)
+
+
+def note_committed(state: QueueState, offset: int) -> QueueState:
+    """Tell that this offset was committed."""
+    return replace(state, committed=offset)
+
+
+def _in_order(some: Records, others: Records) -> Records:
+    """Both together; nearly always all of `some` come before `others`."""
+    both = (*some, *others)
+    return both if not some or not others or some[-1].offset < others[0].offset else _sorted(both)
+
+
+def _sorted(records: Iterable[HasOffset]) -> Records:
     return tuple(sorted(records, key=lambda each: each.offset))
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
 from kmq_spark.client.consuming.settings import ConsumerSettings
 from kmq_spark.client.consuming.subscription import Partitions, TopicPartition
 from kmq_spark.client.orderly.listening import WAITING_LOW, WAITING_MAX, Listening, PartitionQueue
-from kmq_spark.client.orderly.process_queue import drop
+from kmq_spark.client.orderly.process_queue import drop, leave, note_committed
 from kmq_spark.client.orderly.reader import Place, Reader
 from kmq_spark.client.orderly.rules import Listener, OrderlySettings
 from kmq_spark.errors import (
@@ -146,7 +145,7 @@ class Reading:
         places = {_place(each): each for each in moving}
         for place, queue in self.queues.items():
             if queue.state.is_leaving != (place in places):
-                queue.change(partial(replace, is_leaving=place in places))
+                queue.change(partial(leave, is_leaving=place in places))
                 self._listening.put(queue, ())  # a partition that stays after all goes on
         return [each for place, each in places.items() if not self.queues[place].state.is_called]
 
@@ -154,7 +153,7 @@ class Reading:
         """Let the listener finish, and commit that, before these partitions are given away."""
         leaving = [self.queues[place] for place in _places(partitions)]
         for queue in leaving:
-            queue.change(partial(replace, is_leaving=True))
+            queue.change(partial(leave, is_leaving=True))
         for queue in leaving:
             queue.wait_until_idle()
         self._commit()
@@ -193,7 +192,7 @@ class Reading:
             except _REFUSED:
                 self._commit_each(offsets)
             for place, offset in offsets.items():
-                self.queues[place].change(partial(replace, committed=offset))
+                self.queues[place].change(partial(note_committed, offset=offset))
 
     def _commit_each(self, offsets: Mapping[Place, int]) -> None:
         """Commit those offsets that can be; a partition may be lost, trimmed or deleted by now."""

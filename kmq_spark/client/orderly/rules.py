@@ -150,15 +150,20 @@ def settled(
         return commit(state) if step is Step.COMMIT else state
     state = replace(state, failed=state.failed + len(records))
     if step is Step.ROLLBACK:
-        return rollback(state)
+        return rollback(count_failure(state, records))
     if step is Step.AGAIN:
         return consume_again(count_failure(state, records), records)
     return commit(state) if auto_commit else discard(state, records)
 
 
+def pauses(step: Step) -> bool:
+    """Whether the records come again, after a moment."""
+    return step in (Step.AGAIN, Step.ROLLBACK)
+
+
 def pause_after(step: Step, asked: float, settings: OrderlySettings) -> float | None:
     """Seconds until the queue goes on; None: at once."""
-    if step not in (Step.AGAIN, Step.ROLLBACK):
+    if not pauses(step):
         return None
     seconds = settings.suspend_current_queue_time if asked == -1 else asked
     return min(max(seconds, _SUSPENDED_MIN), _SUSPENDED_MAX)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client.orderly import listening
 from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding.binding import Unit
 from tests.support.waiting import until
@@ -175,6 +176,38 @@ def test_a_rollback_brings_back_everything_since_the_last_commit(line: kmq.Store
         listener.hear(7)
     assert listener.offsets() == [0, 1, 2, 3, 1, 2, 3]
     assert committed(line) == {0: 4}
+
+
+def test_the_record_that_is_rolled_back_again_and_again_is_counted_and_named(
+    line: kmq.Store, caplog: pytest.LogCaptureFixture
+):
+    counted: list[tuple[int, int]] = []
+
+    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
+        counted.append((records[0].offset, context.reconsume_times[0]))
+        context.suspend_current_queue_time = 0.01
+        return ROLLBACK if records[0].offset == 1 else SUCCESS
+
+    listener = Listener(answer)
+    with orderly(line, listener, auto_commit=False, max_reconsume_times=2):
+        listener.hear(40)
+    assert counted[:40] == [
+        (offset, times) for n in range(20) for offset, times in ((0, 0), (1, n))
+    ]
+    assert caplog.text.count("t-0, offset 1: all since the last commit come again") == 1
+    assert "(the listener rolled it back)" in caplog.text
+
+
+def test_a_listener_that_never_commits_is_told_how_many_records_it_keeps(
+    line: kmq.Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(listening, "_KEPT", 4)
+    fill(line, {0: 6})
+    listener = Listener()
+    with orderly(line, listener, auto_commit=False, consume_batch_max_size=3):
+        until(lambda: len(listener.offsets()) == 10)
+    told = [each.getMessage() for each in caplog.records if "COMMIT" in each.getMessage()]
+    assert [text.split()[1] for text in told] in (["6", "9"], ["4", "10"], ["4", "8"], ["6", "10"])
 
 
 def test_without_auto_commit_a_suspension_brings_back_its_own_records_and_never_commits(
