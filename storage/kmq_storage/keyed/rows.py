@@ -8,7 +8,9 @@ range.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +28,7 @@ from kmq_storage.keyed.wanted import WantedQueues
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import missing_file, moved_file
 from kmq_storage.log.reading.reader import ChunkReader
-from kmq_storage.log.reading.run_index import RunIndex, counts_in
+from kmq_storage.log.reading.run_index import RunIndex, counts_in, named_queue
 from kmq_storage.log.reading.scan import moved, scan
 from kmq_storage.log.state.topic_state import Topic
 
@@ -158,14 +160,36 @@ class KeyedReader:
             ranges = self._wanted.rows(run)
         tables = (table for rows in ranges for table in run.tables(*rows))
         for table in filter(len, tables):
+            indexes, first = self._indexes(table, before, run), int(table.starts[0])
+            at = first
             try:
-                indexes, at = self._indexes(table, before, run), 0
-                for batch in run.records(int(table.starts[0]), table.rows_end, layout):
-                    part = number_column(indexes[at : at + batch.num_rows])
+                for batch in run.records(first, table.rows_end, layout):
+                    part = number_column(indexes[at - first : at - first + batch.num_rows])
                     yield KeyedRows(batch, _offsets(batch), batch.column("key"), part)
                     at += batch.num_rows
             except CorruptionError as error:
-                raise _with_queues(error, topic, table) from error
+                lost = at, min(run.batch_end(at), table.rows_end)
+                raise self._with_messages(error, topic, run, lost) from error
+
+    def _with_messages(
+        self, error: CorruptionError, topic: Topic, run: RunIndex, rows: tuple[int, int]
+    ) -> CorruptionError:
+        """The error with the messages in damaged rows; that of a missing file stays as it is."""
+        if missing_file(error) is not None:
+            return error
+        from kmq_storage.log.reading.damaged_runs import messages_in_words  # only when needed
+
+        named = " to ".join(named_queue(run.queue_of(row)) for row in (rows[0], rows[1] - 1))
+        with suppress(CorruptionError):
+            places = takewhile(
+                lambda each: each.base_offset < run.place.end_offset, run_places(topic)
+            )
+            runs = [RunIndex(self._reader, place, topic.name) for place in places]
+            named = messages_in_words(runs, *rows)
+        return CorruptionError(
+            f"messages of {topic.name}, from {named}, can't be read: {error.message}",
+            **{**error.context, "topic": topic.name, "partition": PARTITION},
+        )
 
     def _indexes(self, table: QueueTable, before: Sequence[RunIndex], run: RunIndex) -> Numbers:
         """The index of each row of some queues in a run."""
@@ -269,14 +293,3 @@ def _offsets(batch: pa.RecordBatch) -> Numbers:
 
 def _done(rows: KeyedRows, end: int) -> _Done:
     return _Done(rows.queues[-1].as_py(), int(rows.offsets[-1]), end)
-
-
-def _with_queues(error: CorruptionError, topic: Topic, table: QueueTable) -> CorruptionError:
-    """The error with the names of the queues; that of a missing file stays as it is."""
-    if missing_file(error) is not None:
-        return error
-    first, last = table.names[0].as_py(), table.names[-1].as_py()
-    return CorruptionError(
-        f"queues {first!r} to {last!r} of {topic.name} can't all be read: {error.message}",
-        **{**error.context, "topic": topic.name, "partition": PARTITION},
-    )

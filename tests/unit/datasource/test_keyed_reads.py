@@ -18,7 +18,7 @@ from kmq_spark.datasource.executor import record_batches
 from kmq_spark.datasource.opening import open_log
 from kmq_spark.datasource.source import KmqDataSource
 from kmq_storage import limits
-from kmq_storage.errors import DataLossError, InvalidRequestError
+from kmq_storage.errors import CorruptionError, DataLossError, InvalidRequestError
 from kmq_storage.format import queue_directory
 from kmq_storage.keyed.rows import KeyedReader, KeyedRows
 from kmq_storage.keyed.wanted import WantedQueues
@@ -257,14 +257,14 @@ def test_a_read_goes_on_where_it_was_when_its_run_was_merged_and_collected(
         assert offsets == expected
 
 
-def test_a_damaged_run_names_queues(shop: Shop) -> None:
-    (file, *_) = sorted(Path(shop.url).glob("segments/*/0/*.arrow"))
-    contents = bytearray(file.read_bytes())
-    at = contents.index(b"0.7")
-    contents[at] ^= 1
-    file.write_bytes(contents)
-    with pytest.raises(Exception, match=r"queues b'a/.*' to b'.*' of inbox can't all be read"):
-        _read(shop)
+@pytest.mark.parametrize(("queues", "read"), [("*", "b/1"), ("b/*", "b/1"), ("b/2", "b/2")])
+def test_a_damaged_run_names_messages_by_queue_and_index(shop: Shop, queues: str, read: str):
+    (_, file) = sorted(Path(shop.url).glob("segments/*/0/*.arrow"))
+    before, behind = file.read_bytes().rsplit(b"1.8", 1)
+    file.write_bytes(before + b"?.8" + behind)
+    named = f"from b'{read}', index 2 to b'{read}', index {3 if read == 'b/1' else 2}"
+    with pytest.raises(CorruptionError, match=f"messages of inbox, {named}, can't be read"):
+        _read(shop, queues=queues)
 
 
 @pytest.mark.parametrize("start", [20, 13], ids=["between runs", "inside of one"])
