@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from kmq_storage import limits
 from kmq_storage.errors import InvalidRequestError
@@ -64,6 +65,16 @@ _QUEUE_LOG = "queue:"
 def queue_log(queue: str) -> str:
     """The name of the topic that is a queue's own log."""
     return _QUEUE_LOG + queue
+
+
+def checked_queue_log(queue: object) -> str:
+    """The same for a name that a user gave; InvalidRequestError says which rule it breaks."""
+    return _checked_queue_log(queue) if isinstance(queue, str) else check_name("queue", queue)
+
+
+@lru_cache(maxsize=1024)  # every record that is sent to a queue asks
+def _checked_queue_log(queue: str) -> str:
+    return queue_log(check_name("queue", queue, is_new=False))
 
 
 def queue_of_log(topic: str) -> str | None:

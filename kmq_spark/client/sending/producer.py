@@ -40,7 +40,7 @@ from kmq_storage.format.entries import ProducerEntry
 from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
-from kmq_storage.names import check_name, queue_log
+from kmq_storage.names import check_name, checked_queue_log
 from kmq_storage.objects.fork import reopen_in_child
 
 
@@ -306,23 +306,26 @@ class Producer(Resource, Transactional):
 
         The metadata has the queue's name, and no topic.
         """
-        check_name("queue", queue, is_new=False)
-        value = to_bytes("value", value, "bytes or text")
-        key = None if key is None else to_bytes("key", key)
+        log = checked_queue_log(queue)
+        if type(value) is not bytes:
+            value = to_bytes("value", value, "bytes or text")
+        if type(key) is not bytes and key is not None:
+            key = to_bytes("key", key)
         digest = checked_uniq(uniq)
-        now = self._log.now_us()
-        schedule = scheduled(now, delay, deliver_at, expires_at, priority=priority)
-        extras = None
+        extras = schedule = None
+        if not (delay is None and deliver_at is None and expires_at is None and priority is None):
+            now = self._log.now_us()
+            schedule = scheduled(now, delay, deliver_at, expires_at, priority=priority)
         if headers is not None or properties is not None or schedule is not None or digest:
             extras = waiting_extras(headers, properties, schedule=schedule, uniq=digest)
-        return self._add(queue_log(queue), value, key, extras)
+        return self._add(log, value, key, extras)
 
     def send_arrow_to_queue(self, queue: str, data: Any) -> Future[BatchMetadata]:
         """Send Arrow data to one queue as one unit; columns and errors as for `send_arrow`.
 
         The metadata has no topic.
         """
-        return self._send_arrow(queue_log(check_name("queue", queue, is_new=False)), data, 0)
+        return self._send_arrow(checked_queue_log(queue), data, 0)
 
     def _check_waits(self) -> None:
         """IllegalStateError in a callback of this producer: its thread would wait for itself."""
