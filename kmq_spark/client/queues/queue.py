@@ -300,18 +300,18 @@ class Queue(Resource):
         """Return deliveries that this handle may answer for; an error names one that it may not."""
         self._check_open()
         checked = several(deliveries)
-        for each in checked:
+        firsts = {each.hold: each for each in reversed(checked)}  # others are as the first is
+        for hold, each in firsts.items():
             if each.queue != self.name:
                 raise InvalidRequestError(
                     f"the delivery is one of queue {each.queue}, not of {self.name}",
                     queue=each.queue,
                 )
-            if each.hold.id_in_store != self._id_in_store:
+            if hold.id_in_store != self._id_in_store:
                 raise too_late(self.name, [each.run], names_in(self._log.state), OF_ANOTHER)
-            check_own(each.hold.generation)
-        for notes in {each.hold.notes for each in checked}:
-            if notes is not None:
-                notes.answer_by_commit([each.place for each in checked if each.hold.notes is notes])
+            check_own(hold.generation)
+        for notes in filter(None, {hold.notes for hold in firsts}):
+            notes.answer_by_commit([each.place for each in checked if each.hold.notes is notes])
         return checked
 
     def _answer(self, what: int, runs: Sequence[Run], at: int = 0, reason: str = "") -> None:

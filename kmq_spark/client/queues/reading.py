@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -14,7 +14,7 @@ from kmq_spark.client.queues.delivery import Delivery, Hold, check_own
 from kmq_spark.client.queues.near_runs import deliveries_in, held_parts, near, spanned
 from kmq_spark.client.queues.typed_letters import with_row
 from kmq_spark.client.records.record_columns import public_schema
-from kmq_spark.client.records.record_values import records_of
+from kmq_spark.client.records.record_values import values_of
 from kmq_spark.client.records.topic_tables import table_of
 from kmq_spark.errors import CorruptionError, InvalidRequestError
 from kmq_storage.format.layout import UNTYPED
@@ -22,7 +22,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.format.plain_columns import no_rows
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.reading.few_records import Part, few_records
+from kmq_storage.log.reading.few_records import FewRecords, Part, few_records
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import Slice, scan
 from kmq_storage.names import queue_of_log
@@ -79,12 +79,10 @@ def deliveries_of(
     found: list[Delivery] = []
     kind = hold.queue._kind
     for of, part in _held(log, reader, runs):
-        key = of[0][:2]
-        records = records_of(part) if part.topic else map(with_row, records_of(part))
-        found += [
-            kind((*record[:8], queue, number, key, hold))
-            for record, number in zip(records, deliveries_in(of, part), strict=True)
-        ]
+        rest = (repeat(queue), deliveries_in(of, part), repeat(of[0][:2]), repeat(hold))
+        deliveries = map(kind, zip(*values_of(part), *rest, strict=False))
+        letters = part.topic is None and not isinstance(part, FewRecords)  # those are plain
+        found += map(with_row, deliveries) if letters else deliveries
     return found
 
 

@@ -59,7 +59,7 @@ def _schema(state: StoreState, record: Record) -> pa.Schema | None:
     return topic.settings.schema if topic is not None else None
 
 
-def with_row(record: Record) -> Record:
+def with_row(record: Delivery) -> Delivery:
     """A record of a queue's own log, which may be a letter, with the value that it had."""
     if IS_ROW not in record.properties or not isinstance(record.value, bytes):
         return record
@@ -67,4 +67,4 @@ def with_row(record: Record) -> Record:
         row = LetterRow(record.value)
     except (pa.ArrowException, OSError, ValueError, LookupError):  # a property of another program
         return record
-    return Record((*record[:4], row, *record[5:]))
+    return type(record)((*record[:4], row, *record[5:]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count, repeat
 from typing import Any, NoReturn
 
@@ -33,8 +33,13 @@ _NO_PROPERTIES: Mapping[str, Any] = _NoProperties()
 
 def records_of(part: Part) -> list[Record]:
     """Records of a partition as values."""
+    return list(map(Record, zip(*values_of(part), repeat(None))))
+
+
+def values_of(part: Part) -> tuple[Iterable[Any], ...]:
+    """The first eight values of each record, column by column; some columns have no end."""
     if isinstance(part, FewRecords):
-        return _few_records(part)
+        return _few_values(part)
     batch = part.batch
     columns = {field.name: batch.column(n) for n, field in enumerate(batch.schema)}
     typed = is_typed(batch.schema)
@@ -43,32 +48,30 @@ def records_of(part: Part) -> list[Record]:
         columns.get(prefix + name) for name in ("key", "headers", "properties")
     )
     extras, rows = stored_extras(headers, properties), range(batch.num_rows)
-    return list(
-        map(
-            Record,
-            zip(
-                repeat(part.topic),
-                repeat(part.partition),
-                part.offsets().tolist(),
-                repeat(None) if keys is None else keys.to_pylist(),
-                _typed_values(columns) if typed else columns["value"].to_pylist(),
-                repeat(()) if headers is None else map(extras.headers, rows),
-                repeat(_NO_PROPERTIES) if properties is None else map(extras.properties, rows),
-                columns[f"{prefix}timestamp"].view(pa.int64()).to_pylist(),
-                repeat(None),
-            ),
-        )
+    return (
+        repeat(part.topic),
+        repeat(part.partition),
+        part.offsets().tolist(),
+        repeat(None) if keys is None else keys.to_pylist(),
+        _typed_values(columns) if typed else columns["value"].to_pylist(),
+        repeat(()) if headers is None else map(extras.headers, rows),
+        repeat(_NO_PROPERTIES) if properties is None else map(extras.properties, rows),
+        columns[f"{prefix}timestamp"].view(pa.int64()).to_pylist(),
     )
 
 
-def _few_records(part: FewRecords) -> list[Record]:
+def _few_values(part: FewRecords) -> tuple[Iterable[Any], ...]:
     plain = part.plain
-    return [
-        Record((part.topic, part.partition, offset, key, value, (), _NO_PROPERTIES, time, None))
-        for offset, key, value, time in zip(
-            count(part.offset), plain.keys or repeat(None), plain.values, plain.timestamps
-        )
-    ]
+    return (
+        repeat(part.topic),
+        repeat(part.partition),
+        count(part.offset),
+        plain.keys or repeat(None),
+        plain.values,
+        repeat(()),
+        repeat(_NO_PROPERTIES),
+        plain.timestamps,
+    )
 
 
 def _typed_values(columns: dict[str, pa.Array]) -> list[dict[str, Any] | None]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
 
 from kmq_storage import limits
 from kmq_storage.errors import ConflictError, KmqError, LeaseExpiredError
@@ -152,14 +151,18 @@ def recall(log: CommitLog, queue: Queue, offset: int) -> bool:
     return True
 
 
-def merged(runs: Sequence[Run]) -> list[Run]:
+def merged(runs: Iterable[tuple[bytes, int, int, int, int]]) -> list[Run]:
     """Runs in order, with neighbours and overlapping ones joined."""
-    found: list[list[Any]] = []
+    found: list[Run] = []
+    last, begin, end = None, 0, -1
     for topic_id, partition, first, rows, delivery in sorted(runs):
-        last = found[-1] if found else None
-        of = [topic_id, partition, delivery]
-        if last and [last[0], last[1], last[4]] == of and first <= last[2] + last[3]:
-            last[3] = max(last[3], first + rows - last[2])
-        else:
-            found.append([topic_id, partition, first, rows, delivery])
-    return [Run(*each) for each in found]
+        of = (topic_id, partition, delivery)
+        if of == last and first <= end:
+            end = max(end, first + rows)
+            continue
+        if last is not None:
+            found.append(Run(*last[:2], begin, end - begin, last[2]))
+        last, begin, end = of, first, first + rows
+    if last is not None:
+        found.append(Run(*last[:2], begin, end - begin, last[2]))
+    return found

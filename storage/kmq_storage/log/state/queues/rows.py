@@ -190,6 +190,8 @@ def blocks_of(rows: Array) -> list[Block]:
 
     So a full block in which rows are put, one after the other, becomes two with room for more.
     """
+    if 0 < len(rows) <= _BLOCK:  # the usual case, which `array_split` would take far longer for
+        return [Block(rows)]
     count = -(-len(rows) // _BLOCK)
     return [Block(some) for some in np.array_split(rows, count)] if count else []
 
