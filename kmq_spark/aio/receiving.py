@@ -17,6 +17,7 @@ from kmq_spark.aio.callbacks import AsyncCallback, Callbacks
 from kmq_spark.aio.handles import Call, GivingWay, Handle, Receiver, T
 from kmq_spark.client.consuming import consumer
 from kmq_spark.client.consuming.hand import Taken
+from kmq_spark.client.consuming.taking import in_table
 from kmq_spark.client.orderly import consumer as orderly
 from kmq_spark.client.orderly.process_queue import QueueState
 from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
@@ -104,7 +105,9 @@ class Consumer(Handle[consumer.Consumer], twin=consumer.Consumer):
         self, max_rows: int = 65_536, timeout: float | None = 1.0
     ) -> pa.Table | None:
         """Return at most `max_rows` records as a table; None when none come in time."""
-        return await self._wait(timeout, partial(self._handle._take_table, max_rows))
+        return await self._wait(
+            timeout, lambda **until: in_table(self._handle._take_slices(max_rows, **until))
+        )
 
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Records as they come, until the consumer is closed.

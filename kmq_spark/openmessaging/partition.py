@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
 
 from kmq_spark.client.handles.arguments import checked_offset
 from kmq_spark.client.store import Store
@@ -12,6 +11,7 @@ from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import BothSpellings
 from kmq_spark.openmessaging.message import BytesMessage, partition_of
+from kmq_storage.format.plain_columns import numbers_of
 from kmq_storage.groups.administration import committed_offsets, set_group_offsets
 from kmq_storage.model import to_datetime
 from kmq_storage.names import queue_log
@@ -144,5 +144,9 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         number = self._partition
         here, behind = {number: offsets.start}, {number: offsets.stop}
         batches = self._store.read(self._topic, partitions=[number], start=here, end=behind)
-        messages = chain.from_iterable(map(stored.messages_of, batches))
-        self._messages, self._seen = {message[2]: message for message in messages}, offsets
+        read = dict[int, stored.Stored]()
+        for batch in batches:
+            found = numbers_of(batch.column("offset")).tolist()
+            place, extras = (self._topic, number), stored.extras_in(batch)
+            read |= zip(found, stored.messages_of(place, found, batch, extras), strict=True)
+        self._messages, self._seen = read, offsets

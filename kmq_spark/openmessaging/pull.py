@@ -9,12 +9,13 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import chain, compress, cycle, islice
+from itertools import chain, compress, islice, zip_longest
 from operator import itemgetter
 
 import pyarrow as pa
 
 from kmq_spark.client.consuming.subscription import Partitions
+from kmq_spark.client.consuming.taking import Slices
 from kmq_spark.client.handles.arguments import checked_names
 from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging import stored
@@ -29,6 +30,7 @@ from kmq_storage.log.state.queues.topics import Binding
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import check_name, positions_group
+from kmq_storage.objects.fork import generation
 from kmq_storage.queues.filters import accepted
 
 _LOGGER = logging.getLogger(__name__)
@@ -70,8 +72,8 @@ class PullConsumer(StoreUser):
         self._queue: str | None = None
         self._reader = self._store.consumer()
         self._shared_headers = stored.shared_headers(self._host)
-        #: Messages that are handed out next, the last one first.
-        self._ready: list[stored.Stored] = []
+        #: Messages that are handed out next.
+        self._ready: Iterator[stored.Stored] = iter(())
         #: Messages for later: when each is due (UTC ms), and the message.
         self._later: list[tuple[float, stored.Stored]] = []
         #: Whether messages are acknowledged; else one is finished when it is handed out.
@@ -177,7 +179,7 @@ class PullConsumer(StoreUser):
 
     def _forget(self, name: str) -> None:
         """Drop what was read of a topic that was deleted."""
-        self._ready = [each for each in self._ready if each[0] != name]
+        self._ready = iter([each for each in self._ready if each[0] != name])
         self._later = sorted(each for each in self._later if each[1][0] != name)
         for place in [each for each in self._progress if each[0] == name]:
             del self._progress[place]
@@ -189,41 +191,44 @@ class PullConsumer(StoreUser):
         `properties` may set OPERATION_TIMEOUT: milliseconds to wait for a message. DataLossError,
         once, where a repair cut messages out; call again to go on.
         """
-        self._check_open()  # what was read and not handed out is the next consumer's
-        while self._ready or self._fill(properties):
-            found = self._ready.pop()
-            if found[-1] == math.inf or found[-1] >= self._now():
-                return stored.message_of(found, self._shared_headers)
-            self._progress[found[:2]].finish(found[2])  # it has expired
-        return None
+        if self._closed_by is not None or self._made_in != generation():
+            self._check_open()  # what was read and not handed out is the next consumer's
+        while True:
+            for found in self._ready:
+                if found[-1] == math.inf or found[-1] >= self._now():
+                    return stored.message_of(found, self._shared_headers)
+                self._progress[found[:2]].finish(found[2])  # it has expired
+            if not self._fill(properties):
+                return None
 
     def _fill(self, properties: KeyValue | None) -> bool:
-        """Read until a message is ready, or the time is over; whether one is."""
+        """Once none is ready, read until one is, or the time is over; whether one is."""
         now = self._store.log.environment.monotonic
         deadline = now() + _seconds(properties)
         while self._queue is not None:
             self._store.log.refresh()  # so that what is new takes its turn, too
             self._heed_bindings()
             self._store_positions()
-            table = self._table(0.0)
-            if table is None:
+            slices = self._slices(0.0)
+            if not slices:
                 self._shared.settle()  # what this process sent is seen here
                 left = min(deadline - now(), _LOOK_AGAIN)
                 if self._later:
                     left = min(left, (self._later[0][0] - self._now()) / 1000)
-                table = self._table(max(left, 0.0))
+                slices = self._slices(max(left, 0.0))
             if self._heed_bindings():
                 continue
-            self._take(() if table is None else table.to_batches())
-            if self._ready or (table is None and now() >= deadline):
+            if self._take(slices):
+                return True
+            if not slices and now() >= deadline:
                 break
-        return bool(self._ready)
+        return False
 
-    def _table(self, seconds: float) -> pa.Table | None:
+    def _slices(self, seconds: float) -> Slices:
         """What is read next; nobody seeks here, so reading goes on behind a loss it raised."""
         share = max(_TOGETHER // max(len(self._progress), 1), _LEAST)
         try:
-            return self._reader._take_table(_TOGETHER, seconds, share=share).hand_out()
+            return self._reader._take_slices(_TOGETHER, seconds, share=share).hand_out()
         except DataLossError as error:
             topic, number, end = (error.context[name] for name in ("topic", "partition", "end"))
             self._reader.seek(topic, number, end)
@@ -233,42 +238,44 @@ class PullConsumer(StoreUser):
     def _now(self) -> float:
         return self._store.log.environment.now_us() / 1000
 
-    def _take(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Add messages that were read to those that are ready, or to those for later."""
-        names = defaultdict[str, list[stored.Stored]](list)
+    def _take(self, slices: Slices) -> bool:
+        """Make messages that were read ready, or keep them for later; whether any is ready."""
+        names = defaultdict[str, list[Iterable[stored.Stored]]](list)
         decides = False
-        for batch in batches:
-            messages = stored.messages_of(batch)
-            place, end = messages[0][:2], messages[-1][2] + 1
-            messages = self._entering(place, batch, messages)
-            self._read(place, [message[2] for message in messages], end)
-            if messages:
-                decides = decides or not DECIDING.isdisjoint(messages[0][6].header_names())
-                names[place[0]] += messages
-        found = list(_in_turns(list(names.values())))
+        for part in slices:
+            place, offsets = (part.topic or "", part.partition), part.offsets().tolist()
+            extras = stored.extras_in(part.batch)
+            messages: Iterable[stored.Stored]
+            messages = stored.messages_of(place, offsets, part.batch, extras)
+            let_in = self._let_in(place, offsets, part.batch)
+            if let_in is not None:
+                messages, offsets = compress(messages, let_in), list(compress(offsets, let_in))
+            self._read(place, offsets, part.end)
+            if offsets:
+                decides = decides or not DECIDING.isdisjoint(extras.header_names())
+                names[place[0]].append(messages)
         now = self._now()
-        if decides:
-            found = self._due(found, now)
+        found = _in_turns(names.values())
+        first = self._due(found, now) if decides else list(islice(found, 1))
+        came: list[stored.Stored] = []
         while self._later and self._later[0][0] <= now:
-            found.append(heapq.heappop(self._later)[1])
-        self._ready = found[::-1]
+            came.append(heapq.heappop(self._later)[1])
+        self._ready = chain(first, found, came)
+        return bool(first or came)
 
-    def _entering(
-        self, place: Place, batch: pa.RecordBatch, messages: list[stored.Stored]
-    ) -> list[stored.Stored]:
-        """Those of some messages that the filters of the queue's binding let in."""
+    def _let_in(self, place: Place, offsets: list[int], batch: pa.RecordBatch) -> list[bool] | None:
+        """Which messages the filters of the queue's binding let in; None without a filter."""
         binding = self._binding(self._ids[place[0]])
         if binding is None or not binding.has_filters:
-            return messages
-        entering: list[stored.Stored] = []
-        properties, offsets = batch.column("properties"), [message[2] for message in messages]
-        while offsets:
-            expression, following = binding.filter_at(place[1], offsets[0])
-            rows = len(offsets) if following is None else bisect_left(offsets, following)
-            let_in = accepted(expression, properties[:rows], rows).to_pylist()
-            entering += compress(messages[-len(offsets) :], let_in)
-            properties, offsets = properties[rows:], offsets[rows:]
-        return entering
+            return None
+        found: list[bool] = []
+        while len(found) < len(offsets):
+            expression, following = binding.filter_at(place[1], offsets[len(found)])
+            behind = len(offsets) if following is None else bisect_left(offsets, following)
+            rows = behind - len(found)
+            part = batch.slice(len(found), rows)
+            found += accepted(expression, stored.column_of(part, "properties"), rows).to_pylist()
+        return found
 
     def _binding(self, topic_id: bytes) -> Binding | None:
         """What the queue reads of a topic; None of its own log."""
@@ -281,7 +288,7 @@ class PullConsumer(StoreUser):
             progress.open.clear()
         progress.read(offsets, end)
 
-    def _due(self, found: list[stored.Stored], now: float) -> list[stored.Stored]:
+    def _due(self, found: Iterable[stored.Stored], now: float) -> list[stored.Stored]:
         """The more important first, without those that are too early."""
         due = []
         for message in found:
@@ -315,7 +322,8 @@ class PullConsumer(StoreUser):
             place: each.first_open() if self.acknowledges else each.end
             for place, each in self._progress.items()
         }
-        ready = [] if self.acknowledges else self._ready
+        ready = [] if self.acknowledges else list(self._ready)
+        self._ready = chain(ready, self._ready)
         for topic, number, offset, *_ in chain(ready, map(itemgetter(1), self._later)):
             found[topic, number] = min(found[topic, number], offset)
         return found
@@ -354,12 +362,10 @@ class PullConsumer(StoreUser):
         return offset_entries(self._store.log.written_state(), group, offsets)
 
 
-def _in_turns(names: list[list[stored.Stored]]) -> Iterator[stored.Stored]:
+def _in_turns(names: Iterable[list[Iterable[stored.Stored]]]) -> Iterator[stored.Stored]:
     """One message of each name after the other, until none has any."""
-    turns: Iterator[Iterator[stored.Stored]] = map(iter, names)
-    for still in range(len(names), 0, -1):
-        turns = cycle(islice(turns, still))
-        yield from map(next, turns)
+    turns = zip_longest(*map(chain.from_iterable, names))
+    return filter(None, chain.from_iterable(turns))
 
 
 def _seconds(properties: object) -> float:

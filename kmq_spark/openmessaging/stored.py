@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import count, repeat
 from typing import Any
@@ -18,6 +18,7 @@ import pyarrow as pa
 from kmq_spark.client.encoding.waiting_extras import WaitingExtras, packed_extras, waiting_extras
 from kmq_spark.client.records.stored_extras import StoredExtras, stored_extras
 from kmq_spark.openmessaging.message import BytesMessage, message_id
+from kmq_storage.format.plain_columns import numbers_of
 from kmq_storage.names import queue_of_log
 
 #: Topic (or a queue's own log), partition, offset, body, the header that names the topic or queue
@@ -32,17 +33,29 @@ _UNLIKE_TEXT = frozenset('"-0123456789in')
 _UNLIKE = "".join(_UNLIKE_TEXT).encode()
 
 
-def messages_of(batch: pa.RecordBatch) -> list[Stored]:
-    """Return the messages of a batch of one partition."""
-    topic, partition = (batch.column(name)[0].as_py() for name in ("topic", "partition"))
-    offsets, bodies = (batch.column(name).to_pylist() for name in ("offset", "value"))
-    extras = stored_extras(batch.column("headers"), batch.column("properties"))
-    times = batch.column("timestamp").view(pa.int64()).to_pylist()
-    place, beside = (repeat(topic), repeat(partition)), (repeat(extras), count())
-    target = map(repeat, _target(topic))
-    return list(
-        zip(*place, offsets, bodies, *target, *beside, times, repeat(math.inf), strict=False)
-    )
+def extras_in(batch: pa.RecordBatch) -> StoredExtras:
+    """Return the headers and properties of the messages of a batch."""
+    return stored_extras(column_of(batch, "headers"), column_of(batch, "properties"))
+
+
+def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
+    """Return a column of a batch, which has none where no message has any of it."""
+    position = batch.schema.get_field_index(name)
+    return None if position < 0 else batch.column(position)
+
+
+def messages_of(
+    place: tuple[str, int], offsets: list[int], batch: pa.RecordBatch, extras: StoredExtras
+) -> Iterator[Stored]:
+    """The messages of a batch of one partition, each made when it is its turn.
+
+    Thousands at once would make the garbage collector look at all of them.
+    """
+    times = numbers_of(batch.column("timestamp").view(pa.int64())).tolist()
+    of_all = (*place, *_target(place[0]))
+    topic, partition, kind, name = map(repeat, of_all)
+    bodies, beside = batch.column("value").to_pylist(), (repeat(extras), count())
+    return zip(topic, partition, offsets, bodies, kind, name, *beside, times, repeat(math.inf))
 
 
 def shared_headers(host: str) -> dict[str, Any]:

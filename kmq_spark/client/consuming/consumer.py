@@ -25,7 +25,7 @@ from kmq_spark.client.consuming.subscription import (
     by_topic,
     subscription_of,
 )
-from kmq_spark.client.consuming.taking import ANY, Taking
+from kmq_spark.client.consuming.taking import ANY, Slices, Taking, in_table
 from kmq_spark.client.handles.arguments import (
     checked_count,
     checked_offset,
@@ -180,7 +180,7 @@ class Consumer(OneThread):
         The table has the columns of `Store.read`. InvalidRequestError when the topics that are read
         have different schemas.
         """
-        return self._take_table(max_rows, timeout).hand_out()
+        return in_table(self._take_slices(max_rows, timeout)).hand_out()
 
     @alone
     def _take_records(
@@ -193,12 +193,12 @@ class Consumer(OneThread):
         return taken
 
     @alone
-    def _take_table(
+    def _take_slices(
         self, most: int, timeout: float | None, stopped: Stopped = lambda: False, share: int = ANY
-    ) -> Taken[pa.Table | None]:
+    ) -> Taken[Slices]:
         most, seconds = checked_count("max_rows", most), checked_timeout(timeout)
-        taken = self._taking.take_table(most, seconds, lambda: self._stopped() or stopped(), share)
-        if taken.value is None:
+        taken = self._taking.take_slices(most, seconds, lambda: self._stopped() or stopped(), share)
+        if not taken.value:
             self._check_open()
         return taken
 

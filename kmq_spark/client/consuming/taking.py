@@ -6,6 +6,7 @@ Not thread-safe, except where stated: the consumer lets one thread in at a time.
 from __future__ import annotations
 
 import sys
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ _HAND_ROWS = 4_096
 _FOREVER = 365 * 86_400.0
 #: No limit to the rows that come of one partition.
 ANY = sys.maxsize
+Slices: TypeAlias = list[Slice]
 
 
 class Taking:
@@ -125,17 +127,17 @@ class Taking:
             self._fetcher.seek(place, part.offset)  # none of them was handed out
             raise
 
-    def take_table(
+    def take_slices(
         self, rows: int, timeout: float | None, stopped: Stopped, share: int
-    ) -> Taken[pa.Table | None]:
-        """Take at most `rows` records as one table, or None when nothing came.
+    ) -> Taken[Slices]:
+        """Take at most `rows` records of topics with the same columns, in slices.
 
         Of one partition, at most `share` of them come in a turn.
         """
         self._come_in()
         self._fetcher.put_back()
         check_one_schema(map(self._topic_of, self._fetcher.unpaused()))
-        slices: list[Slice] = []
+        slices: Slices = []
         topics: list[Topic | None] = []
         left = rows
         try:
@@ -152,8 +154,7 @@ class Taking:
         except Exception as error:
             self._met(error, begun=bool(slices))
         check_one_schema(topics)  # one of them may have been made during the call
-        table = table_of(slices) if slices else None
-        return Taken(table, self._holding, self._holding.before, self._holding.hand, 0)
+        return Taken(slices, self._holding, self._holding.before, self._holding.hand, 0)
 
     def _next_part(
         self, rows: int, timeout: float | None, stopped: Stopped, *, begun: bool
@@ -190,3 +191,9 @@ class Taking:
 
     def _topic_of(self, place: TopicPartition) -> Topic | None:
         return self._log.state.topic_by_id(place.topic_id)
+
+
+def in_table(taken: Taken[Slices]) -> Taken[pa.Table | None]:
+    """What was taken as one table, or None when nothing came."""
+    table = table_of(taken.value) if taken.value else None
+    return Taken(table, taken.holding, taken.before, taken.hand, taken.upto)
