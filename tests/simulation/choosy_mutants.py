@@ -10,6 +10,7 @@ import pytest
 
 from kmq_storage.format.uniq_entry import Uniq, UniqEntry
 from kmq_storage.log.binding import binding
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.rows import NEVER
 from kmq_storage.log.state.queues.source import Source
@@ -33,6 +34,11 @@ def filters_anew_what_was_there_before(patch: pytest.MonkeyPatch) -> None:
         queue.bindings[topic_id] = Binding(((first, expression),))
 
     patch.setattr(Queue, "bind", bind)
+
+
+def takes_looks_at_what_a_failed_sync_took_back(patch: pytest.MonkeyPatch) -> None:
+    """They count for what comes in its place."""
+    patch.setattr(looking, "Unit", lambda entries, **_: Unit(entries))
 
 
 def hands_out_what_expired(patch: pytest.MonkeyPatch) -> None:

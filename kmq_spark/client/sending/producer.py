@@ -385,12 +385,17 @@ def _is_the_parents() -> IllegalStateError:
 
 
 def _open_epoch(log: CommitLog, name: str) -> int:
-    """Open the next epoch of a named producer; the earlier one is fenced from now on."""
+    """Open the next epoch of a named producer; the earlier one is fenced from now on.
+
+    It is on disk when this returns, whatever the durability: if a failed sync took it back, the
+    next producer of the name had the same epoch, and the retries of one were those of the other.
+    """
     while True:
         known = log.written_state().producers.get(name)
         epoch = known.epoch + 1 if known else 1  # 0 is of those that nobody opens again
         try:
-            log.append([Unit((ProducerEntry(name, epoch, -1),))])
+            opened = log.append([Unit((ProducerEntry(name, epoch, -1),))])
         except (DuplicateCommitError, RefusedError):
             continue  # another process opened the same name at the same moment
+        log.sync(opened)
         return epoch

@@ -6,9 +6,12 @@ child that takes part in its parent's, and aborts that are told of what is store
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,9 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.opening import open_store
 from kmq_storage import limits
+from tests.simulation.queue_mutants import opens_an_epoch_that_is_not_on_disk
+from tests.support.failing_disk import FailingDisk, drop_pages
+from tests.support.storage import open_log
 from tests.unit.client.stored import aborted, values
 
 
@@ -99,6 +105,39 @@ def test_the_older_is_fenced_though_its_name_looks_made_up_and_many_others_wrote
     with new.transaction() as tx:
         tx.send("b", b"once")
     assert values(shop, "b") == [b"once"]
+
+
+@pytest.mark.parametrize("durability", ["fsync", "os"])
+def test_the_older_is_fenced_though_a_failed_sync_takes_back_what_is_not_on_disk(
+    tmp_path: Path, durability: str
+):
+    """Else both had one epoch, and the older was told that its commit is stored: the newer's is."""
+    disk = FailingDisk(tmp_path)
+    shop = kmq.open(tmp_path, durability=durability, maintenance=False)
+    with shop, closing(open_log(disk)) as log:
+        shop.create_topic("a")
+        log.sync(log.written_state().lsn)
+        disk.after_failed_sync = partial(drop_pages, disk, log._end.cursor.position)
+        old = shop.producer(transactional_id="billing")
+        disk.failing["sync"] = errno.EIO
+        with suppress(kmq.UnavailableError):
+            log.sync(log.written_state().lsn)
+        new = shop.producer(transactional_id="billing")
+        with new.transaction() as tx:
+            tx.send("a", b"new")
+        with pytest.raises(kmq.FencedError), old.transaction() as tx:
+            tx.send("a", b"old")
+        assert values(shop, "a") == [b"new"]
+
+
+def test_that_an_epoch_is_not_on_disk_is_found_when_it_is_planted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    opens_an_epoch_that_is_not_on_disk(monkeypatch)
+    with pytest.raises(pytest.fail.Exception):
+        test_the_older_is_fenced_though_a_failed_sync_takes_back_what_is_not_on_disk(
+            tmp_path, "fsync"
+        )
 
 
 def test_closing_aborts(shop: kmq.Store):

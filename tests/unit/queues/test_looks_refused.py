@@ -20,6 +20,7 @@ from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.index.offset_index import Gap
 from kmq_storage.queues import looking
 from kmq_storage.queues.lost_records import finish_free
+from tests.simulation.choosy_mutants import takes_looks_at_what_a_failed_sync_took_back
 from tests.support.clock import Clock
 from tests.support.failing_disk import FailingDisk, drop_pages
 from tests.support.storage import open_log
@@ -129,6 +130,16 @@ def test_a_look_at_records_that_a_failed_sync_took_back_says_nothing_of_those_th
             send_to_its_place()
         came += store.queue("q").receive(9)
         assert [each.value for each in came] == [b"let in"]
+
+
+def test_that_such_a_look_counts_is_found_when_it_is_planted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    takes_looks_at_what_a_failed_sync_took_back(monkeypatch)
+    with pytest.raises(AssertionError, match="refused"):
+        test_a_look_at_records_that_a_failed_sync_took_back_says_nothing_of_those_that_come_there(
+            tmp_path, monkeypatch, meanwhile=True
+        )
 
 
 def test_a_gap_that_is_met_of_a_topic_that_is_unbound_by_then_says_nothing_of_the_next_binding(
