@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import partial
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import pyarrow as pa
 
@@ -109,18 +109,22 @@ class Consumer(Handle[consumer.Consumer], twin=consumer.Consumer):
             timeout, lambda **until: in_table(self._handle._take_slices(max_rows, **until))
         )
 
-    async def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> Self:
         """Records as they come, until the consumer is closed.
 
-        IllegalStateError for a consumer without topics, which would wait for ever.
+        IllegalStateError for a consumer without topics, which would wait for ever. A cancelled
+        wait, as by `asyncio.wait_for(anext(records), 1.0)`, ends nothing: the next one goes on.
         """
+        return self
+
+    async def __anext__(self) -> Record:
         while True:
             try:
                 record = await self.poll(timeout=None)
             except ClosedError:
-                return
+                raise StopAsyncIteration from None
             if record is not None:
-                yield record
+                return record
 
     async def _wait(self, timeout: float | None, take: Callable[..., Taken[T]]) -> T:
         self._callbacks.check_not_asked()

@@ -387,8 +387,7 @@ def _is_the_parents() -> IllegalStateError:
 def _open_epoch(log: CommitLog, name: str) -> int:
     """Open the next epoch of a named producer; the earlier one is fenced from now on.
 
-    It is on disk when this returns, whatever the durability: if a failed sync took it back, the
-    next producer of the name had the same epoch, and the retries of one were those of the other.
+    It is on disk then: if a failed sync took it back, the next producer would have the same.
     """
     while True:
         known = log.written_state().producers.get(name)

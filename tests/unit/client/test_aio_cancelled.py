@@ -164,6 +164,23 @@ def test_a_wait_that_is_given_up_and_closed_says_nothing(
     assert caplog.records == []
 
 
+def test_an_iteration_goes_on_after_a_wait_that_was_given_up(store: kmq.Store, store_url: str):
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.producer() as producer:
+            consumer = await twin.consumer(topics=["t"])
+            records = aiter(consumer)
+            for turn in (b"1", b"2"):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(anext(records), 0.05)
+                await producer.send("t", turn)
+                assert (await anext(records)).value == turn
+            await consumer.close()
+            assert [record async for record in records] == []
+
+    store.create_topic("t")
+    _run(work())
+
+
 def test_a_close_that_takes_too_long_says_so_and_ends_later(store: kmq.Store, store_url: str):
     store.create_topic("t")
     go_on = threading.Event()
