@@ -5,7 +5,7 @@ Each kind of entry that affects records has its case in `_Record.events`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -37,15 +37,16 @@ from kmq_storage.format.queue_entries import (
     Run,
 )
 from kmq_storage.format.records import column_of
+from kmq_storage.keyed.receipts import Receipts
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.rows import GONE
 from kmq_storage.log.state.store_state import StoreState
-from kmq_storage.log.state.topic_state import out_of_range
+from kmq_storage.log.state.topic_state import Topic, out_of_range
 from kmq_storage.model import Commit, to_datetime
 from kmq_storage.names import group_of_letters, queue_log
 from kmq_storage.queues.filters import accepted
-from kmq_storage.queues.letters import Letters, RecordAddress
+from kmq_storage.queues.letters import Letters
 from kmq_storage.queues.untaken import Refusals, Term
 
 #: The name of the event for each answer of a receiver.
@@ -90,17 +91,14 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
     part = topic.partition(partition)
     if not 0 <= offset < part.end:
         raise out_of_range(name, partition, offset, part)
-    place = topic.id, partition, offset
-    queues = {each.id: each for each in state.queues}
-    record = _Record(place, queues, Letters(log, place), part.first)
+    record = _Record(log, topic, partition, offset)
     told = [
         TraceStep(commit.lsn, commit.time, event, facts)
         for commit in log.commits(None)
         for event, facts in record.events(commit)
     ]
-    record.refusals.name_filters(queues, topic.id)
-    now = log.now_us()
-    return [*_before(record, state, told), *told, *_after(record, queues.values(), now)]
+    record.refusals.name_filters(record.queues, topic.id)
+    return [*_before(record, state, told), *told, *_after(record, log.now_us())]
 
 
 def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> Iterator[TraceStep]:
@@ -132,6 +130,8 @@ def _finished(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> 
             yield TraceStep(
                 None, None, "finished", {"queue": queue.name, **record.refusal_by(queue)}
             )
+    for receivers in record.receipts.settled():
+        yield TraceStep(None, None, "finished", {"group": receivers})
     buried = {step.facts.get("group") for step in told if step.event == "dead-lettered"}
     for topic in state.user_topics():
         group = group_of_letters(topic.name)
@@ -141,12 +141,12 @@ def _finished(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> 
             yield TraceStep(None, None, "dead-lettered", letter)
 
 
-def _after(record: _Record, queues: Iterable[Queue], now: int) -> Iterator[TraceStep]:
+def _after(record: _Record, now: int) -> Iterator[TraceStep]:
     """What is certain, though no commit tells it yet, as nobody has received since."""
     key, own = (record.topic_id, record.partition), record.letters.record()
     if own is not None and not own.rows:
         yield TraceStep(None, None, "compacted", {})
-    for queue in queues:
+    for queue in record.queues.values():
         source, binding = queue.sources.get(key), queue.bindings.get(record.topic_id)
         expired = () if source is None or queue.ended_slips(now) else source.rows.expired(now)
         if source is not None and record.offset in expired:
@@ -172,17 +172,16 @@ def _is_finished(queue: Queue, key: Key, offset: int) -> bool:
 class _Record:
     """The traced record, and whether each known group has passed it."""
 
-    def __init__(
-        self, place: RecordAddress, queues: Mapping[bytes, Queue], letters: Letters, first: int
-    ) -> None:
-        self.topic_id, self.partition, self.offset = place
+    def __init__(self, log: CommitLog, topic: Topic, partition: int, offset: int) -> None:
+        self.topic_id, self.partition, self.offset = topic.id, partition, offset
         #: The first offset that its partition has now.
-        self.first = first
-        self.is_given_up = first > self.offset
+        self.first = topic.partition(partition).first
+        self.is_given_up = self.first > offset
         #: The existing queues by id.
-        self._queues = queues
-        self.letters = letters
-        self.refusals = Refusals(*place[1:])
+        self.queues = {each.id: each for each in log.state.queues}
+        self.letters = Letters(log, (topic.id, partition, offset))
+        self.receipts = Receipts(log, topic, offset)
+        self.refusals = Refusals(partition, offset)
         self.passed: dict[str, bool] = {}
         self._term = Term()
         self._is_trimmed = False
@@ -198,9 +197,11 @@ class _Record:
                     if self._in(entry, entry.base_offset, entry.base_offset + entry.rows):
                         letter = self.letters.came_from(entry, commit)
                         times = self._term.begin(entries, self.topic_id, self.offset)
+                        self.receipts.begin(entry, commit)
                         yield "sent", {**(letter or _sender(entries[index + 1 :])), **times}
                     for facts in self.letters.given_up(entry, commit):
                         yield "dead-lettered", facts
+                    yield from self.receipts.told(entry, commit)
                 case GroupOffsetsEntry(topic_id=self.topic_id):
                     yield from self._committed(entry)
                 case GroupEntry(generation=0):
@@ -260,7 +261,7 @@ class _Record:
             yield event, {**facts, **why, **self.letters.went_to(facts["queue"], entry, commit)}
 
     def _name(self, queue_id: bytes) -> str:
-        queue = self._queues.get(queue_id)
+        queue = self.queues.get(queue_id)
         return queue_id.hex() if queue is None else queue.name
 
     def refusal_by(self, queue: Queue) -> Mapping[str, Any]:

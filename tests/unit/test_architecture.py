@@ -59,7 +59,8 @@ LAYERS = (
     ("kmq_storage.queues.filters",),
     tuple(f"kmq_storage.queues.{name}" for name in ("handing", "looking", "lost_records", "slips")),
     ("kmq_storage.queues",),  # administration, letters
-    ("kmq_storage.keyed", "kmq_storage.tracing"),
+    ("kmq_storage.keyed",),
+    ("kmq_storage.tracing",),
     ("kmq_storage.cloning.sharing",),
     ("kmq_storage.cloning",),
     tuple(

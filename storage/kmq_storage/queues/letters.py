@@ -22,11 +22,11 @@ from kmq_storage.format.matching import Pair, WantedRecords
 from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AnswerEntry
 from kmq_storage.format.records import column_of, timestamps_of
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.index.manifest_rows import row_of_records
+from kmq_storage.log.reading.as_sent import as_sent
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import Slice, scan
 from kmq_storage.log.state.topic_state import Topic
-from kmq_storage.model import Chunk, Commit
+from kmq_storage.model import Commit
 from kmq_storage.names import group_of_letters, positions_group, queue_of_log, users_topic
 
 #: Topic id, partition and offset of one record.
@@ -217,10 +217,8 @@ class Letters:
         yield from self._scan(sent.topic_id, sent.partition, start, end)
 
     def _as_sent(self, topic: Topic, sent: RecordsEntry, commit: Commit) -> list[_Letter]:
-        """The letters of a commit that is in the log: looking up where they are now costs more."""
-        place = row_of_records(sent, 0, *commit.place).place((topic.id, sent.partition))
-        assert isinstance(place, Chunk), "no commit has segments for records that are sent"
-        batch = self._reader.stored(place, topic.layout(_COLUMNS))
+        """The letters of a commit that is in the log."""
+        batch = as_sent(self._reader, topic, sent, commit, _COLUMNS)
         offsets = range(sent.base_offset, sent.base_offset + sent.rows)
         return list(_letters_in((topic.name, sent.partition), batch, offsets))
 
