@@ -92,8 +92,7 @@ class Pending:
         on_delivery: OnDelivery | None,
     ) -> SendFuture[RecordMetadata]:
         """Add one record; waits for room while too many bytes are pending."""
-        now = self._now_ns()
-        more = _ROW_BYTES
+        now, more = self._now_ns(), _ROW_BYTES
         if extras is not None:
             more += len(extras) if isinstance(extras, bytes) else size_among(extras)
         # Calls are made before the lock where possible: a signal can raise only after a call.
@@ -110,6 +109,7 @@ class Pending:
                 rows.keys.append(key)
                 rows.times.append(now)
                 if extras is not None:
+                    rows.has_plain = rows.has_plain or not isinstance(extras, bytes)
                     rows.extras[index] = extras
                 if on_delivery is not None:
                     rows.user_callbacks.append((index, on_delivery))

@@ -223,6 +223,7 @@ class Producer(Resource, Transactional):
         batch.keys = keys_in_bytes(keys) if keys is not None else [None] * count
         batch.times = [self._log.environment.now_ns()] * count
         if any(each is not None for each in (headers, properties, partition, timestamps)):
+            batch.has_plain = True
             batch.extras = {
                 row: waiting_extras(
                     headers[row] if headers is not None else None,

@@ -60,7 +60,8 @@ class RowWork:
                 for row, extras in send.extras.items()
             }
         #: Those of the extras that aren't packed.
-        self._plain = plain_among(self._extras)
+        has_plain = any(send.has_plain for send in sends)
+        self._plain = plain_among(self._extras) if has_plain else {}
         self.doubles = Doubles()
         self._double_times: Mapping[int, int] | None = None
         self._refuses = True

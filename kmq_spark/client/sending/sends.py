@@ -89,6 +89,7 @@ class RowSends(Sends):
         "_start",
         "alarm",
         "extras",
+        "has_plain",
         "keys",
         "row_errors",
         "times",
@@ -103,6 +104,8 @@ class RowSends(Sends):
         #: Nanoseconds since 1970 UTC, when `send` was called.
         self.times: list[int] | array[int] = []
         self.extras: dict[int, WaitingExtras] = {}
+        #: Whether some extras may be none that are packed, so that it pays to look at each.
+        self.has_plain = False
         #: The size in bytes at which the producer is told that enough has gathered.
         self.alarm = 0
         self.user_callbacks: list[tuple[int, OnDelivery]] = []
@@ -168,7 +171,7 @@ class RowSends(Sends):
         """Keep the number of rows and their timestamps only."""
         if self._count is None:
             self._count = len(self.values)
-        plain = plain_among(self.extras)
+        plain = plain_among(self.extras) if self.has_plain else {}
         self._chosen_times |= {
             row: time for row, each in plain.items() if (time := _timestamp(each)) is not None
         }
