@@ -52,7 +52,7 @@ class MemberWatch:
         self._place.leave()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._place.step):
+        while not self._stop.wait(min(self._place.step, self._patience)):
             watched = self._watched()
             try:
                 if watched is None:

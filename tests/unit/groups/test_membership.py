@@ -1,12 +1,13 @@
 """A member's place in its group.
 
 Finds: a member that is in the group twice since it was not told that it is in, and one that goes
-on with what it has in hand though it was told that it is out. In a large group: a member that looks
-at each of the others before it joins, and looks that keep a host busy.
+on with what it has in hand though it was told that it is out, or that nobody replaces. In a large
+group: a member that looks at each of the others before it joins, and looks that keep a host busy.
 """
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -118,3 +119,18 @@ def test_members_of_a_large_group_look_around_less_often(
     steps.append(place.step)
     assert steps == [0.25, pytest.approx(1_001 / 400)]
     place.leave()
+
+
+def test_one_that_makes_no_calls_is_replaced_however_long_sessions_are(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    """In a bucket, members give signs of life and look at others three times a session only."""
+    monkeypatch.setattr(SharedMembership, "step", 10_000.0)
+    store.create_topic("t")
+    slow = store.consumer("g", topics=["t"], max_poll_interval=0.05)
+    assert slow.assignment() == {"t": [0]}
+    quick = store.consumer("g", topics=["t"])
+    while not quick.assignment():
+        time.sleep(0.01)
+    with pytest.raises(kmq.FencedError):
+        slow.commit({"t": {0: 0}})
