@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from kmq_spark.client.handles.arguments import checked_flag
 from kmq_spark.client.orderly.dead_letters import Burials
 from kmq_spark.client.orderly.process_queue import ProcessQueue, QueueState, note_committed
 from kmq_spark.client.orderly.reader import Place, Reader
@@ -136,7 +137,7 @@ class Listening:
         counts = queue.state.counts(records)
         context = OrderlyContext(*queue.place, self._settings.auto_commit, counts)
         status, reason = self._ask(records, context)
-        auto_commit = bool(context.auto_commit)
+        auto_commit = context.auto_commit is True
         step = decide(status, counts, self._settings, auto_commit=auto_commit)
         settle: Settle = partial(settled, records, auto_commit=auto_commit)
         if step is Step.BURY:
@@ -165,6 +166,7 @@ class Listening:
         suspended = OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
         try:
             answer: object = self._listener(records.copy(), context)
+            checked_flag("auto_commit", context.auto_commit)
         except BaseException as error:  # its thread goes on: else the queue would stop for ever
             _LOGGER.warning("a listener of group %s failed", self._reader.group, exc_info=True)
             return suspended, _storable_text(error)

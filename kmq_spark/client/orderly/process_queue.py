@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from kmq_spark.client.handles.arguments import checked_count
+from kmq_spark.errors import InvalidRequestError
 from kmq_storage.environment import SYSTEM, Environment
 
 
@@ -159,6 +160,16 @@ def _in_order(some: Records, others: Records) -> Records:
     return both if not some or not others or some[-1].offset < others[0].offset else _sorted(both)
 
 
+def _checked(records: Iterable[HasOffset]) -> Records:
+    try:
+        found = tuple(records)
+        if all(isinstance(each.offset, int) for each in found):
+            return found
+    except (AttributeError, TypeError):
+        pass
+    raise InvalidRequestError("records must be records with an offset each", field="records")
+
+
 def _sorted(records: Iterable[HasOffset]) -> Records:
     return tuple(sorted(records, key=lambda each: each.offset))
 
@@ -190,7 +201,7 @@ class ProcessQueue:
 
     def put_messages(self, records: Iterable[HasOffset]) -> bool:
         """Add records that wait to be taken; True when a thread must be asked to take them."""
-        new = tuple(records)
+        new = _checked(records)
         return self.change(lambda state: schedule(put(state, new)))
 
     def take_messages(self, batch_size: int) -> list[Any]:
@@ -213,5 +224,5 @@ class ProcessQueue:
 
     def make_message_to_consume_again(self, records: Iterable[HasOffset]) -> None:
         """Put back those of these records that were taken."""
-        again = tuple(records)
+        again = _checked(records)
         self.change(lambda state: replace(consume_again(state, again), is_called=False))

@@ -386,10 +386,7 @@ def _is_the_parents() -> IllegalStateError:
 
 
 def _open_epoch(log: CommitLog, name: str) -> int:
-    """Open the next epoch of a named producer; the earlier one is fenced from now on.
-
-    It is on disk then: if a failed sync took it back, the next producer would have the same.
-    """
+    """Open the next epoch of a named producer; the earlier one is fenced from now on."""
     while True:
         known = log.written_state().producers.get(name)
         epoch = known.epoch + 1 if known else 1  # 0 is of those that nobody opens again
@@ -397,5 +394,5 @@ def _open_epoch(log: CommitLog, name: str) -> int:
             opened = log.append([Unit((ProducerEntry(name, epoch, -1),))])
         except (DuplicateCommitError, RefusedError):
             continue  # another process opened the same name at the same moment
-        log.sync(opened)
+        log.sync(opened)  # else a failed sync could let the next producer have the same
         return epoch

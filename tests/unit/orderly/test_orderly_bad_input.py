@@ -6,13 +6,15 @@ Finds: limits and pauses that mean nothing and pass, and consumers of their own 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kmq_spark as kmq
 from tests.unit.client.stored import lsn
-from tests.unit.orderly.listening import Listener
+from tests.unit.orderly.listening import Listener, committed, orderly
 
 
 async def _awaited(_records: Any, _context: Any) -> kmq.OrderlyStatus:
@@ -53,6 +55,32 @@ def test_wrong_arguments_are_refused_at_once_and_nothing_is_written(
     with pytest.raises(error, match=says):
         line.orderly_consumer(given.pop("group"), topics, given.pop("listener"), **given)
     assert lsn(line) == before
+
+
+@pytest.mark.parametrize("value", ["no", None, 1, np.array([1, 2])], ids=str)
+def test_a_listener_that_sets_auto_commit_to_what_is_neither_true_nor_false_is_suspended(
+    line: kmq.Store, value: Any, caplog: pytest.LogCaptureFixture
+):
+    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
+        context.suspend_current_queue_time = 0.01
+        context.auto_commit = value
+        return kmq.OrderlyStatus.SUCCESS
+
+    listener = Listener(answer)
+    with orderly(line, listener):
+        listener.hear(3)
+    assert set(listener.offsets()) == {0}
+    assert committed(line) == {}
+    assert "auto_commit must be True or False" in caplog.text
+
+
+@pytest.mark.parametrize("records", [None, 5, [1], [SimpleNamespace(offset="1")]], ids=str)
+def test_a_process_queue_takes_records_only(records: Any):
+    queue = kmq.ProcessQueue()
+    for call in (queue.put_messages, queue.make_message_to_consume_again):
+        with pytest.raises(kmq.InvalidRequestError, match="records with an offset"):
+            call(records)
+    assert queue.take_messages(1) == []
 
 
 def test_a_read_only_store_has_no_orderly_consumers(tmp_path: Any):
