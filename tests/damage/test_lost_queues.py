@@ -252,6 +252,22 @@ def test_of_a_run_without_a_whole_batch_only_queues_that_lost_messages_are_told(
         assert queues.get(NAMES[2], 0, 9) == [b"later"]
 
 
+def test_another_life_in_the_first_run_that_is_left_is_not_told_of_the_one_before(tmp_path: Path):
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        store.keyed_queues("inbox").put_batch(NAMES, [_message(name, 0) for name in NAMES])
+        store.seal()
+    _damage(tmp_path / "store", _message(NAMES[0], 0))
+    with _repaired(tmp_path / "store") as store:
+        queues = store.keyed_queues("inbox")
+        queues.delete(NAMES[0])
+        queues.put_batch(NAMES[:2], [b"new"] * 2)
+        store.seal()
+        assert queues.get(NAMES[0], 0, 9) == [b"new"]
+        assert queues.get_many([NAMES[0]], 0, 9)["value"].to_pylist() == [b"new"]
+        assert [each.value for each in queues.receive(NAMES[0], 9)] == [b"new"]
+        assert _lost_of(queues).keys() == set(NAMES[1:])
+
+
 @pytest.mark.parametrize("unknown", ["too many", "directory"])
 def test_where_the_queues_are_unknown_each_is_told_that_it_may_have_lost_messages(
     folder: Path, unknown: str, monkeypatch: pytest.MonkeyPatch

@@ -58,6 +58,8 @@ class _Life:
     index: int = 0
     #: The offset of the queue's end before this life, if that is in no run yet.
     end: int = -1
+    #: An offset before all messages of this life, and behind those of earlier lives.
+    began: int = 0
 
 
 class QueueIndex:
@@ -118,9 +120,7 @@ class QueueIndex:
 
     def began(self, name: bytes) -> int:
         """An offset before all messages of a queue, and behind those that it had when it ended."""
-        life = self._life(name, self.end)
-        in_run = life.end < 0 and (life.run or life.index)
-        return self.runs[life.run].place.base_offset if in_run else life.end + 1
+        return self._life(name, self.end).began
 
     def all_began(self, names: pa.Array) -> Numbers:
         """As `began`, for many queues, whose names must ascend."""
@@ -162,12 +162,12 @@ class QueueIndex:
         """The life of a queue at offset `before`."""
         end = self.ends.last(name, before)
         if end >= 0:
-            return _Life(len(self.runs), 0, end)
+            return _Life(len(self.runs), 0, end, end + 1)
         for number in self._anew:
             run = self.runs[number]
             index = run.beginning(name) if run.place.base_offset <= before else None
             if index is not None:
-                return _Life(number, index)
+                return _Life(number, index, began=run.place.base_offset)
         return _Life()
 
     def _dead(self, name: bytes, life: _Life) -> int:
