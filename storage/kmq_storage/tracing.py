@@ -44,7 +44,7 @@ from kmq_storage.log.state.queues.rows import GONE
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic, out_of_range
 from kmq_storage.model import Commit, to_datetime
-from kmq_storage.names import group_of_letters, queue_log
+from kmq_storage.names import group_of_letters, queue_log, queue_of_log
 from kmq_storage.queues.filters import accepted
 from kmq_storage.queues.letters import Letters
 from kmq_storage.queues.untaken import Refusals, Term
@@ -72,15 +72,14 @@ class TraceStep:
     time: datetime | None
     #: `sent`, `passed` (a group committed a later offset), `rewound` (a group went back to it or
     #: before it), `sealed` (it was moved to a segment), `compacted` (it was removed, and no commit
-    #: says when), `trimmed`, `cut out`; in a queue
-    #: `delivered`, `acked`, `retried`, `extended`, `dead-lettered`, `released`, `recalled`,
-    #: `expired`, `refused` (by its filter), and `finished` with a reason, or when it is no longer
-    #: known how, and no dead letter tells it.
+    #: says when), `trimmed`, `cut out`; in a queue `delivered`, `acked`, `retried`, `extended`,
+    #: `dead-lettered`, `released`, `recalled`, `expired`, `refused` (by its filter), and `finished`
+    #: with a reason, or when it is no longer known how, and no dead letter tells it.
     event: str
-    #: Details: `producer`, `application`, `group`, `queue`, `delivery`, `file` and so on. A dead
-    #: letter was sent with `from_queue` or `from_group`, `from_offset` and so on, or
-    #: `moved_back_from`. A record that became a dead letter, or was moved back, has `to_queue` or
-    #: `to_topic`, `to_offset` and a `reason`.
+    #: Details: `producer`, `application`, `group`, `queue` (and `deleted`, if it was), `delivery`,
+    #: `file` and so on. A dead letter was sent with `from_queue` or `from_group`, `from_offset` and
+    #: so on, or `moved_back_from`. A record that became a dead letter, or was moved back, has
+    #: `to_queue` or `to_topic`, `to_offset` and a `reason`.
     facts: Mapping[str, Any]
 
 
@@ -143,7 +142,7 @@ def _finished(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> 
 
 def _after(record: _Record, now: int) -> Iterator[TraceStep]:
     """What is certain, though no commit tells it yet, as nobody has received since."""
-    key, own = (record.topic_id, record.partition), record.letters.record()
+    key, own = (record.topic_id, record.partition), record.letters.record
     if own is not None and not own.rows:
         yield TraceStep(None, None, "compacted", {})
     for queue in record.queues.values():
@@ -179,6 +178,7 @@ class _Record:
         self.is_given_up = self.first > offset
         #: The existing queues by id.
         self.queues = {each.id: each for each in log.state.queues}
+        self._gone = log.state.gone
         self.letters = Letters(log, (topic.id, partition, offset))
         self.receipts = Receipts(log, topic, offset)
         self.refusals = Refusals(partition, offset)
@@ -234,16 +234,16 @@ class _Record:
     def _looked_at(self, entry: LookEntry) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if not self._in(entry, entry.start, entry.end) or entry.queue_id in self._open:
             return
-        refused = self.refusals.look(entry, self._name(entry.queue_id))
+        refused = self.refusals.look(entry, self._named(entry.queue_id))
         # A look finds nothing of what was lost, trimmed or compacted before.
-        own = self.letters.record() if refused else None
+        own = self.letters.record if refused else None
         was_there = self.is_given_up if own is None else own.rows
         if refused and was_there and not self._is_trimmed:
             yield "refused", refused
 
     def _acquired(self, entry: AcquireEntry) -> Iterator[tuple[str, Mapping[str, Any]]]:
         if entry.queue_id == self.topic_id and (over := self._term.end(entry.time)):
-            yield "expired", {"queue": self._name(entry.queue_id), **over}
+            yield "expired", {**self._named(entry.queue_id), **over}
         for facts in self._handed(entry):
             self._open.add(entry.queue_id)
             self._term.hold(entry)
@@ -260,14 +260,19 @@ class _Record:
             why = {"reason": entry.reason} if entry.reason else {}
             yield event, {**facts, **why, **self.letters.went_to(facts["queue"], entry, commit)}
 
-    def _name(self, queue_id: bytes) -> str:
+    def _named(self, queue_id: bytes) -> Mapping[str, Any]:
+        """The facts that name a queue; of one that was deleted long ago, only the id is known."""
         queue = self.queues.get(queue_id)
-        return queue_id.hex() if queue is None else queue.name
+        if queue is not None:
+            return {"queue": queue.name}
+        gone = self._gone.find(queue_id)
+        name = None if gone is None else queue_of_log(gone.name)
+        return {"queue": name or queue_id.hex(), "deleted": True}
 
     def refusal_by(self, queue: Queue) -> Mapping[str, Any]:
         """The filter that a queue has for the record today, if it refuses the record."""
         expression, _ = queue.filter_at((self.topic_id, self.partition), self.offset)
-        own = None if expression is None else self.letters.record()
+        own = None if expression is None else self.letters.record
         if own is None or not own.rows:
             return {}
         column = column_of(own.batch, "properties")
@@ -278,8 +283,7 @@ class _Record:
         """The record's delivery in an entry of a queue, if there is one."""
         for run in entry.runs:
             if self._in(run, run.first, run.end):
-                queue = self._name(entry.queue_id)
-                yield {"queue": queue, "delivery": times_of(run.delivery)}
+                yield {**self._named(entry.queue_id), "delivery": times_of(run.delivery)}
 
     def _in(
         self,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -168,7 +169,7 @@ class Letters:
         of an earlier topic with the same name.
         """
         topic = self._log.state.find_topic(name)
-        own = self.record()
+        own = self.record
         if topic is None or own is None or not own.rows:
             return {}
         (time,), named = timestamps_of(own.batch).to_pylist(), self._named()
@@ -179,6 +180,7 @@ class Letters:
                     return {**giver, **letter.destination, "reason": letter.facts["reason"]}
         return {}
 
+    @cached_property
     def record(self) -> Slice | None:
         """The record itself, no row if compaction removed it; None if it can't be read."""
         return next(self._slices(*self._place, self._place[2] + 1), None)
@@ -197,8 +199,9 @@ class Letters:
         return name, rest[0], rest[1]
 
     def _queue(self, topic_id: bytes) -> str | None:
-        """The queue whose own log this is."""
-        topic = self._log.state.topic_by_id(topic_id)
+        """The queue whose own log this is, or was."""
+        state = self._log.state
+        topic = state.topic_by_id(topic_id) or state.gone.find(topic_id)
         return None if topic is None else queue_of_log(topic.name)
 
     def _dead_letters_of(self, answers: Sequence[AnswerEntry]) -> str:

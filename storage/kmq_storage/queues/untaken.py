@@ -91,11 +91,14 @@ class Refusals:
             known = known.changed(entry.starts, entry.filter, lambda _: 0)
         self._bindings[entry.queue_id] = known if entry.starts is not None else Binding(())
 
-    def look(self, entry: LookEntry, queue: str) -> Mapping[str, Any]:
-        """What is to tell of a look at the record; nothing when the record enters the queue."""
+    def look(self, entry: LookEntry, queue: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is to tell of a look at the record; nothing when the record enters the queue.
+
+        `queue`: the facts that name the queue.
+        """
         if any(first <= self._place[1] < first + count for first, count in entry.entered):
             return {}
-        facts: dict[str, Any] = {"queue": queue}
+        facts = dict(queue)
         binding = self._bindings.get(entry.queue_id)
         if binding is None:
             self._unnamed.append((entry.queue_id, facts))

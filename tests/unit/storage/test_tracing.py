@@ -182,6 +182,25 @@ def test_a_dead_letter_that_was_moved_back_and_trimmed_is_followed_all_the_same(
         assert (dead.facts["to_offset"], dead.facts["reason"]) == (1, "b")
 
 
+def test_a_deleted_queue_is_named_and_not_taken_for_a_new_one_of_its_name(store: kmq.Store):
+    store.create_queue("q", topics=["t"])
+    rejected, acked = store.queue("q").receive(2)
+    rejected.reject("broken")
+    acked.ack()
+    store.delete_queue("q")
+    old = {"queue": "q", "deleted": True, "delivery": 1}
+    where = {"to_queue": "q.dlq", "to_offset": 0, "reason": "broken"}
+    assert _facts(store, 0, "dead-lettered") == [old | where]
+    store.create_queue("q", topics=["t"])
+    store.queue("q").redrive()
+    assert store.trace("queue:q", 0, 0)[0].facts == {"moved_back_from": "q.dlq"}
+    store.delete_queue("q.dlq")
+    assert store.trace("queue:q", 0, 0)[0].facts == {"moved_back_from": "q.dlq"}
+    again = store.queue("q").receive(9)
+    next(each for each in again if (each.topic, each.offset) == ("t", 1)).ack()
+    assert _facts(store, 1, "acked") == [old, {"queue": "q", "delivery": 1}]
+
+
 def test_dead_letters_of_one_commit_are_told_apart(store: kmq.Store):
     store.create_queue("q.dlq")
     store.create_queue("q", topics=["t"], max_deliveries=1, lock_timeout=0.001)
