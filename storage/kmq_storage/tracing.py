@@ -60,7 +60,7 @@ _ANSWERS = {
     RECALL: "recalled",
 }
 #: The events after which a queue has nothing more to do with a record.
-_ENDS = frozenset(_ANSWERS[each] for each in (ACK, DEAD, RECALL)) | {"finished"}
+_ENDS = frozenset({"acked", "dead-lettered", "recalled", "finished", "expired", "refused"})
 
 
 @dataclass(frozen=True, slots=True)

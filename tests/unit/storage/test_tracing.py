@@ -255,6 +255,11 @@ def test_a_filter_that_may_have_refused_what_is_finished_is_told(store: kmq.Stor
     assert _facts(store, 12, "refused") == [{"queue": "q", "filter": "n = 1"}]
     store.bind_queue("q", "t", filter="n = 2")
     assert _facts(store, 12, "refused") == [{"queue": "q"}], "today's filter is another one"
+    send_rows(store.log, "t", [Sent(b"k", b"-")])
+    _collect_commits(store)
+    assert store.queue("q").receive() == []
+    assert _facts(store, 13, "refused") == [{"queue": "q", "filter": "n = 2"}]
+    assert _facts(store, 13, "finished") == []
 
 
 def test_a_dead_letter_and_its_record_tell_of_each_other_when_their_commits_are_gone(
