@@ -16,8 +16,9 @@ from kmq_spark.client.sending.producer import Producer
 from kmq_storage.format.records import has_value, is_typed
 from kmq_storage.log.reading.scan import Slice
 
-#: Columns that aren't sent: the target gives its own places.
-_PLACE = ("topic", "partition", "offset", "_topic", "_partition", "_offset")
+#: Columns that aren't sent: the target gives its own places. A typed topic may have columns of its
+#: own with the names that they have in an untyped one.
+_PLACE, _TYPED_PLACE = ("topic", "partition", "offset"), ("_topic", "_partition", "_offset")
 
 
 def send_again(producer: Producer, target: str, schema: pa.Schema, parts: Iterable[Slice]) -> int:
@@ -57,12 +58,13 @@ def send_once(
 def _sends(
     producer: Producer, target: str, schema: pa.Schema, part: Slice
 ) -> Iterator[Future[Any]]:
+    place = _TYPED_PLACE if is_typed(part.batch.schema) else _PLACE
     for is_tombstone, some in _runs(part):
         if is_tombstone:
             yield _send_tombstones(producer, target, some)
             continue
         for batch in public_batches(some, schema):
-            there = [name for name in _PLACE if name in batch.schema.names]
+            there = [name for name in place if name in batch.schema.names]
             yield producer._send_arrow(target, batch.drop_columns(there), None)
 
 

@@ -88,6 +88,18 @@ def test_typed_records_and_their_tombstones_stay_what_they_are(store: kmq.Store)
     assert values == [{"n": 1}, None, {"n": None}, None, None, {"n": 6}]
 
 
+@pytest.mark.parametrize("group", [None, "g"])
+def test_columns_that_are_named_as_a_place_are_sent_again(store: kmq.Store, group: str | None):
+    row = {"topic": "news", "partition": 3, "offset": 7}
+    schema = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    for name in ("t", "u"):
+        store.create_topic(name, schema=schema)
+    with store.producer() as producer:
+        producer.send("t", row, b"k").result(10)
+    assert store.replay("t", "u", group=group) == 1
+    assert store.read("u", columns=list(row)).read_all().to_pylist() == [row]
+
+
 class _At:
     """Does something before a batch is sent for the n-th time."""
 
