@@ -101,11 +101,8 @@ class Delivery(Record):
     _number: int = property(itemgetter(9))  # type: ignore[assignment]
     _key: Key = property(itemgetter(10))  # type: ignore[assignment]
     hold: Hold = property(itemgetter(11))  # type: ignore[assignment]
-
-    @property
-    def place(self) -> tuple[Key, int]:
-        """The key of its partition, and its offset."""
-        return self._key, self.offset
+    #: The key of its partition, and its offset.
+    place: tuple[Key, int] = property(itemgetter(10, 2))  # type: ignore[assignment]
 
     @property
     def run(self) -> Run:

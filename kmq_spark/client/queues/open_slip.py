@@ -15,7 +15,7 @@ from kmq_storage.format.slip_words import GROUPS
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.late_answers import names_in, too_late
 from kmq_storage.log.state.queues.queue import Slip
-from kmq_storage.queues.slips import OwnPage, counted, ending, picked, place_of, take_over
+from kmq_storage.queues.slips import OwnPage, counted, ending, picked, places_of, take_over
 
 
 class OpenSlip:
@@ -46,7 +46,7 @@ class OpenSlip:
         LeaseExpiredError a second time, or when another process took over.
         """
         slip, page = self._slip, self.page
-        places = {place_of(slip.runs, *each) for each in records}
+        places = places_of(slip.runs, records)
         with self._changing:
             self._check_once(places)
             late = self._log.now_us() >= slip.until
@@ -58,16 +58,14 @@ class OpenSlip:
 
     def answer_by_commit(self, records: Sequence[tuple[Key, int]]) -> None:
         """Note nothing of these records any more: a commit says what becomes of them."""
-        places = {place_of(self._slip.runs, *each) for each in records}
+        places = places_of(self._slip.runs, records)
         with self._changing:
             self._check_once(places)
             self._others |= places
 
     def _check_once(self, places: set[int]) -> None:
-        has, slip = self.page.has, self._slip
-        for place in places:
-            if has(place, slip):
-                raise self._too_late({each for each in places if has(each, slip)})
+        if noted := self.page.noted_among(places, self._slip):
+            raise self._too_late(noted)
 
     def _too_late(self, places: set[int]) -> KmqError:
         state = self._log.state

@@ -252,13 +252,11 @@ class Queue(Resource):
         notes = records[0].hold.notes if records else None
         if notes is None or self._closed:
             return False
-        places, wanted = [], (notes, self._id_in_store, generation())
-        for each in records:
-            hold = each.hold
-            if (hold.notes, hold.id_in_store, hold.generation) != wanted:
+        here = (notes, self._id_in_store, generation())
+        for hold in {each.hold for each in records}:
+            if (hold.notes, hold.id_in_store, hold.generation) != here:
                 return False
-            places.append(each.place)
-        return notes.note(places)
+        return notes.note([each.place for each in records])
 
     def _ack_entry(self, deliveries: Iterable[Delivery]) -> AnswerEntry:
         """Return the entry with which a transaction acknowledges these."""

@@ -79,16 +79,15 @@ class SlipWords:
         """
         rounds, in_group = self.parsed(1, places)
         of_groups, sizes = self.parsed(1 + PLACES, groups)
-        mine = rounds == number
-        done, unproven = _set(mine & (in_group == 0)), _set(rounds < 0)
-        for group in np.unique(in_group[mine & (in_group > 0)]).tolist():
-            members = _set(mine & (in_group == group))
-            told = of_groups[group - 1] if group <= GROUPS else -1
-            if told == number and sizes[group - 1] == len(members):
-                done |= members
-            elif told in (-1, number):
-                unproven |= members
-        return Notes(done, unproven)
+        mine, these = rounds == number, slice(1, 1 + len(groups))
+        counts = np.bincount(in_group[mine], minlength=these.stop)
+        told = np.full(1 << NUMBER_BITS, -1)  # the round of each group; 0 is for single notes
+        told[0], told[these] = number, of_groups
+        counting = told == number
+        counting[these] &= sizes == counts[these]
+        done = mine & counting[in_group]
+        doubtful = mine & ~done & np.isin(told[in_group], (-1, number))
+        return Notes(_set(done), _set(doubtful | (rounds < 0)))
 
 
 def plain_notes(number: int, places: Sequence[int], groups: Sequence[int]) -> Notes:

@@ -131,11 +131,11 @@ class OwnPage(SlipPage):
         words.wake(_TAKEN_OVER)
         return words.load(_TAKEN_OVER) == self._not_taken_over
 
-    def has(self, place: int, slip: Slip) -> bool:
-        """Whether the record at a place was noted as done."""
-        if self._words.load(place + 1) >> NUMBER_BITS & ROUNDS - 1 != slip.round:
-            return False
-        return place in self.notes(slip).done
+    def noted_among(self, places: set[int], slip: Slip) -> set[int]:
+        """Those of some places whose records were noted as done."""
+        load, number = self._words.load, slip.round
+        of_round = [at for at in places if load(at + 1) >> NUMBER_BITS & ROUNDS - 1 == number]
+        return places & self.notes(slip).done if of_round else set()
 
     def notes(self, slip: Slip) -> Notes:
         """See `SlipPage.notes`; quick if all records of the current round were noted alone."""
@@ -172,13 +172,25 @@ def picked(runs: Sequence[Run], places: set[int]) -> list[Run]:
     return found
 
 
-def place_of(runs: Iterable[Run], key: Key, offset: int) -> int:
-    """The place of a record in runs, numbered through all of them."""
-    at = 0
+def places_of(runs: Iterable[Run], records: Iterable[tuple[Key, int]]) -> set[int]:
+    """The places of records in runs, numbered through all of them."""
+    found: set[int] = set()
+    here, first, end, before = None, 0, 0, 0
+    for key, offset in records:
+        if not first <= offset < end or key != here:  # most are in the same run as the last one
+            run, before = _run_of(runs, key, offset)
+            here, first, end = key, run.first, run.end
+        found.add(before + offset - first)
+    return found
+
+
+def _run_of(runs: Iterable[Run], key: Key, offset: int) -> tuple[Run, int]:
+    """The run that has a record, and how many records are in those before it."""
+    before = 0
     for run in runs:
         if run[:2] == key and 0 <= offset - run.first < run.rows:
-            return at + offset - run.first
-        at += run.rows
+            return run, before
+        before += run.rows
     raise KeyError(offset)
 
 
