@@ -109,6 +109,8 @@ def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> It
         committed = group.offsets.get(record.topic_id, {}).get(record.partition, 0)
         if committed > record.offset and name not in record.passed:
             yield TraceStep(None, None, "passed", {"group": name, "committed": committed})
+    for gap in () if any(step.event == "cut out" for step in told) else record.gaps:
+        yield TraceStep(None, None, "cut out", {"reason": gap.reason})
     if record.is_given_up and not any(step.event == "trimmed" for step in told):
         yield TraceStep(None, None, "trimmed", {"start": record.first})
     if not (record.is_given_up or is_begun):
@@ -176,6 +178,8 @@ class _Record:
         #: The first offset that its partition has now.
         self.first = topic.partition(partition).first
         self.is_given_up = self.first > offset
+        #: What a repair cut out there, or a copy never had: one gap at most.
+        self.gaps = topic.index(partition).gaps_between(offset, offset + 1)
         #: The existing queues by id.
         self.queues = {each.id: each for each in log.state.queues}
         self._gone = log.state.gone

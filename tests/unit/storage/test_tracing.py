@@ -15,7 +15,9 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage.errors import NotFoundError, OffsetOutOfRangeError
 from kmq_storage.format.entries import BatchIdEntry
+from kmq_storage.format.layout_entries import GapEntry
 from kmq_storage.log.binding.binding import Unit
+from kmq_storage.queues.lost_records import NOT_THERE
 from tests.support.engine import Sent, open_engine, send_rows, unit_of_rows
 
 
@@ -238,6 +240,21 @@ def test_what_a_queue_finished_is_told_when_it_is_no_longer_known_how(store: kmq
     told = [[(s.event, s.facts.get("queue")) for s in store.trace("t", 0, n)[1:]] for n in range(7)]
     finished = ("finished", "q")
     assert told == [[finished], [finished], [], [("acked", "q")], [], [], []]
+
+
+def test_that_a_record_was_cut_out_is_told_before_and_after_its_commit_is_gone(store: kmq.Store):
+    store.create_queue("q", topics=["t"])
+    place, lsn = (store.describe_topic("t").topic_id.bytes, 0), store.log.refresh().lsn
+    store.log.commit([Unit((GapEntry(*place, 4, 5, 1, 1, lsn, "damaged"),))])
+    assert _events(store, 4) == ["sent", "cut out"]
+    with pytest.raises(kmq.DataLossError):
+        store.queue("q").receive(9)
+    *_, finished = store.trace("t", 0, 4)
+    assert (finished.event, finished.facts["reason"]) == ("finished", NOT_THERE)
+    _collect_commits(store)
+    assert _events(store, 4) == ["sent", "cut out", "finished"]
+    assert _facts(store, 4, "cut out") == [{"reason": "damaged"}]
+    assert "cut out" not in _events(store, 5)
 
 
 def test_a_filter_that_may_have_refused_what_is_finished_is_told(store: kmq.Store):
