@@ -5,6 +5,7 @@ A commit raises the start. Collection deletes the files later, when nothing refe
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from kmq_storage.maintenance.damaged import Apart
 from kmq_storage.maintenance.queue_starts import allow_trims, begin_queues_at, is_worth_it, last_row
 from kmq_storage.maintenance.reports import TrimReport, all_trimmed
 from kmq_storage.maintenance.seal import most_together
+
+_LOGGER = logging.getLogger(__name__)
 
 #: A new start that was committed, and the rows and bytes that it dropped.
 _Trimmed: TypeAlias = "tuple[NewStart, tuple[int, int]]"
@@ -180,6 +183,12 @@ def retain(log: CommitLog, state: StoreState, *, apart: Apart) -> TrimReport:
     plan = plan_retention(state, log.environment.now_us())
     if plan:
         plan = plan_retention(state, cautious_now(log))
+    for each in plan:
+        for queue in state.queues.unfinished_below(each.topic.id, each.partition, each.first):
+            _LOGGER.warning(
+                "retention drops records of %s-%d below offset %d that queue %s did not finish",
+                *(each.topic.name, each.partition, each.first, queue.name),
+            )
     return trim(log, plan, lsn, apart=apart)
 
 

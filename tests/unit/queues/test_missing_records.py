@@ -44,6 +44,26 @@ def test_records_that_compaction_dropped_after_their_last_delivery_hold_nobody_u
     assert queue.stats().ready == 0
 
 
+def test_retention_says_what_it_takes_from_a_queue(
+    store: kmq.Store, caplog: pytest.LogCaptureFixture
+):
+    store.create_topic("t", retention_bytes=1)
+    with store.producer() as producer:
+        for values in ([b"0", b"1"], [b"2"]):
+            producer.send_batch("t", values).result()
+    for name in ("behind", "done"):
+        store.create_queue(name, topics=["t"])
+    done, behind = store.queue("done"), store.queue("behind")
+    done.ack(done.receive(9))
+    for _ in range(2):
+        store.maintain()
+    told = [each.getMessage() for each in caplog.records if "retention" in each.getMessage()]
+    assert told == [
+        "retention drops records of t-0 below offset 2 that queue behind did not finish"
+    ]
+    assert _values(behind.receive(9)) == [b"2"]
+
+
 def test_finding_too_late_that_records_are_gone_is_no_error(
     store: kmq.Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ):

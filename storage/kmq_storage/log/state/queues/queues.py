@@ -109,6 +109,13 @@ class Queues:
             queue.forget_topic(topic_id)
         self._by_topic.pop(topic_id, None)
 
+    def unfinished_below(self, topic_id: bytes, partition: int, start: int) -> list[Queue]:
+        """The queues that read a topic and did not finish a partition's records up to `start`."""
+        key, readers = (topic_id, partition), self._that_know(topic_id)
+        return [
+            q for q in readers if topic_id in q.topic_ids() and q.done_below(key, start) < start
+        ]
+
     def trim(self, topic_id: bytes, partition: int, start: int) -> None:
         """Drop the records of a partition before its new start from the queues that know them."""
         for queue in self._that_know(topic_id):
