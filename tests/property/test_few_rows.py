@@ -119,8 +119,13 @@ def _sends(rows: list[tuple[int, bytes, bytes]], *, keyed: bool) -> RowSends:
     return sends
 
 
-@given(rows=_lists(sent_times, some_bytes, some_bytes), keyed=st.booleans())
-def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool):
+@given(
+    rows=_lists(sent_times, some_bytes, st.binary(max_size=120)),
+    keyed=st.booleans(),
+    repeated=st.sampled_from([1, 16]),
+)
+def test_both_ways_give_the_same_batches_places_and_errors(rows, keyed: bool, repeated: int):
+    rows *= 1 if keyed else repeated
     few, many = _sends(rows, keyed=keyed), _sends(rows, keyed=keyed)
     assert are_few(few)
     short, long = FewRows(few), RowWork([many])

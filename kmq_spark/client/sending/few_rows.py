@@ -21,8 +21,12 @@ from kmq_storage.format.records import EncodedBatch
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.staging import inline_entry
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.log.state.topic_state import Topic
 
-_ROWS, _BYTES = 8, 16_384
+#: With keys, each of which has to be hashed, Arrow's way is sooner the faster one.
+_ROWS, _KEYED_ROWS = 128, 8
+#: Of a message; waiting rows count with more bytes each than they take in it.
+_BYTES, _MORE_BYTES = 16_384, 48
 
 
 class FewRows:
@@ -32,27 +36,19 @@ class FewRows:
         self.topic = sends.topic
         self._sends = sends
         #: The rows of each partition, without those that can't be stored.
-        self._rows: dict[int, list[int]] = {}
+        self._rows: dict[int, Sequence[int]] = {}
         self._bases: dict[int, int] = {}
+        #: The partition and the offset of each row, once they are asked for.
+        self._places: dict[int, tuple[int, int]] = {}
         self.topic_id = b""
 
     def unit(self, state: StoreState, means: Means, room: int) -> Unit:
         """Return the rows as entries of a commit; empty when none can be stored."""
-        topic, router = state.topic(self.topic), means.router
+        topic = state.topic(self.topic)
         self.topic_id = topic.id
         if topic.settings.schemas:
             raise no_columns(topic.name)
-        self._rows = {}
-        sticky = router.sticky(topic) if self._sends.keys[0] is None else None
-        for row, (key, value) in enumerate(zip(self._sends.keys, self._sends.values, strict=True)):
-            size = len(value or b"") + len(key or b"")
-            partition = router.by_key(topic, key) if sticky is None else sticky
-            if one_is_unstorable(topic, size, partition, key):
-                if not means.refuses:
-                    raise OldStateError
-                self._sends.fail_rows([row], why_one_is_unstorable(topic, size, partition, key))
-            else:
-                self._rows.setdefault(partition, []).append(row)
+        self._rows = self._routed(topic, means)
         batches = [self._batch(rows) for rows in self._rows.values()]
         entries = [
             inline_entry(topic.id, partition, batch)
@@ -60,7 +56,26 @@ class FewRows:
         ]
         return Unit(tuple(entries), tuple(batch.message for batch in batches))
 
-    def _batch(self, rows: list[int]) -> EncodedBatch:
+    def _routed(self, topic: Topic, means: Means) -> dict[int, Sequence[int]]:
+        sends, router = self._sends, means.router
+        sticky = router.sticky(topic) if sends.keys[0] is None else None
+        if sticky is not None:
+            largest = max(map(len, sends.values))
+            if not one_is_unstorable(topic, largest, sticky, None):  # most often
+                return {sticky: range(len(sends))}
+        found: dict[int, list[int]] = {}
+        for row, (key, value) in enumerate(zip(sends.keys, sends.values, strict=True)):
+            size = len(value or b"") + len(key or b"")
+            partition = router.by_key(topic, key) if sticky is None else sticky
+            if one_is_unstorable(topic, size, partition, key):
+                if not means.refuses:
+                    raise OldStateError
+                sends.fail_rows([row], why_one_is_unstorable(topic, size, partition, key))
+            else:
+                found.setdefault(partition, []).append(row)
+        return {**found}
+
+    def _batch(self, rows: Sequence[int]) -> EncodedBatch:
         sends = self._sends
         keys = None if sends.keys[0] is None else [sends.keys[row] or b"" for row in rows]
         times = [sends.times[row] // 1000 for row in rows]
@@ -94,14 +109,17 @@ class FewRows:
 
     def places(self, first: int, end: int) -> tuple[list[int], list[int]]:
         """Partitions and offsets of the rows from `first` up to `end`; -1 for those that failed."""
+        found = self._places = self._places or self._resolved()
+        places = [found.get(row, (-1, -1)) for row in range(first, end)]
+        return [partition for partition, _ in places], [offset for _, offset in places]
+
+    def _resolved(self) -> dict[int, tuple[int, int]]:
         known = bool(self._bases)
-        found = {
+        return {
             row: (partition, self._bases[partition] + rank if known else -1)
             for partition, rows in self._rows.items()
             for rank, row in enumerate(rows)
         }
-        places = [found.get(row, (-1, -1)) for row in range(first, end)]
-        return [partition for partition, _ in places], [offset for _, offset in places]
 
 
 def are_few(sends: Sends) -> bool:
@@ -109,8 +127,11 @@ def are_few(sends: Sends) -> bool:
     return (
         type(sends) is RowSends
         and len(sends) <= _ROWS
-        and sends.size <= _BYTES
+        and sends.size - _MORE_BYTES * len(sends) <= _BYTES
         and not (sends.extras or sends.row_errors)
         and {*map(type, sends.values)} == {bytes}
-        and (None not in sends.keys or not any(key is not None for key in sends.keys))
+        and (
+            (missing := sends.keys.count(None)) == len(sends)
+            or (not missing and len(sends) <= _KEYED_ROWS)
+        )
     )
