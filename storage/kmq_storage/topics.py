@@ -14,12 +14,12 @@ from kmq_storage import limits
 from kmq_storage.errors import AlreadyExistsError, ConflictError, InvalidRequestError, KmqWarning
 from kmq_storage.format.entries import TopicEntry
 from kmq_storage.format.evolution import check_evolution, is_same
-from kmq_storage.format.records import timestamps_of
+from kmq_storage.format.records import offset_of_row, timestamps_of
 from kmq_storage.format.typed import VERSIONS_MAX, check_schema, declared, encode_schema
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import looking_again
-from kmq_storage.log.reading.reader import ChunkReader, offset_of_row
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.accounts_topics import check_may_be_trimmed
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic

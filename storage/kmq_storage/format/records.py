@@ -117,6 +117,12 @@ def offsets_of(batch: pa.RecordBatch) -> pa.Array | None:
     return column_of(batch, "offset")
 
 
+def offset_of_row(batch: pa.RecordBatch, first: int, row: int) -> int:
+    """The offset of a row of a batch that covers offsets from `first` on."""
+    offsets = offsets_of(batch)
+    return first + row if offsets is None else int(offsets[row].as_py())
+
+
 def timestamps_of(batch: pa.RecordBatch) -> pa.Array:
     """The timestamps of a stored batch, in UTC microseconds."""
     column = column_of(batch, "timestamp")

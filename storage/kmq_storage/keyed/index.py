@@ -209,14 +209,17 @@ class QueueIndex:
     def places(self, name: bytes, first: int, most: int) -> tuple[list[RunRows], Numbers]:
         """The places of a queue's messages from an index on: rows of runs, then offsets.
 
-        The index must not be below the queue's first.
+        The index must not be below the queue's first. Reading the messages in runs has begun.
         """
         life = self._life(name, self.end)
         found, index, end = [], life.index, first + most
+        for run in self.runs[life.run + 1 :]:
+            run.begin_rows_of(name)  # beside what is read first: a disk takes as long for one
         for run in self.runs[life.run :]:
             low, high = run.rows_of(name)
             start, behind = max(first - index, 0), min(end - index, high - low)
             if start < behind:
+                run.begin_values(low + start, low + behind)  # beside the next look-up
                 found.append(RunRows(run, low + start, low + behind, index + start))
             index += high - low
             if index >= end:

@@ -27,6 +27,8 @@ LIBC.mmap.restype = ctypes.c_void_p
 LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *3 * [ctypes.c_int], ctypes.c_int64]
 _madvise = LIBC.madvise
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_mincore = LIBC.mincore
+_mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _munmap = LIBC.munmap
 _munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _FAILED = ctypes.c_void_p(-1).value
@@ -35,6 +37,8 @@ _POPULATE_READ = 22
 #: Its errors for pages that the disk can't read, and for pages lost by faulty memory.
 _UNREADABLE = (14, 133)  # EFAULT, EHWPOISON
 _FIXED = 0x10
+#: What `mincore` tells of a page; threads may share it, as only the time of reading depends on it.
+_SEEN = ctypes.create_string_buffer(1)
 #: The living maps: size and file by address.
 _LIVING: dict[int, tuple[int, str]] = {}
 
@@ -93,6 +97,19 @@ def is_readable(contents: pa.Buffer) -> bool:
         return True
     _read_apart(first, length)
     return _is_readable(first, length)
+
+
+def being_read(contents: pa.Buffer) -> pa.Buffer:
+    """Begin to read these bytes of a map from the disk, unless the first of them are in memory.
+
+    So bytes at random places cost a read of their size, and several such reads come together. Else
+    the kernel reads far ahead, as for one who goes on: here 8 MiB.
+    """
+    if isinstance(contents, pa.Buffer):
+        first, length = _pages(contents)
+        if length and not _mincore(first, mmap.PAGESIZE, _SEEN) and not _SEEN[0][0] & 1:
+            _madvise(first, length, mmap.MADV_WILLNEED)
+    return contents
 
 
 def brought_in(contents: pa.Buffer) -> pa.Buffer:

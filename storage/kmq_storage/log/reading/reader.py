@@ -38,7 +38,7 @@ from kmq_storage.log.reading.wanted_bytes import (
 )
 from kmq_storage.model import Chunk, Location, Place, RunPiece
 from kmq_storage.objects.files import Files
-from kmq_storage.objects.mapping import brought_in, is_readable
+from kmq_storage.objects.mapping import being_read, brought_in, is_readable
 
 if TYPE_CHECKING:
     from kmq_storage.objects.read_cache import RemoteContents
@@ -94,6 +94,12 @@ class ChunkReader:
         except CorruptionError as error:
             raise self._error_at(place, topic, partition, error) from error
         return pieces_of(place, footer) if is_run(place.columns) else footer.chunks
+
+    def begin(self, location: Location) -> None:
+        """Begin to read bytes of a file that is mapped, so that others can be read beside them."""
+        contents = self._mapped.get(location.file)
+        if isinstance(contents, pa.Buffer):
+            being_read(part_of(contents, location.position, location.length))
 
     def footer(self, place: Place) -> SegmentFooter:
         """The footer of a segment; errors as for `chunks`."""
@@ -162,7 +168,7 @@ class ChunkReader:
     def message(self, location: Location) -> pa.Buffer:
         """Bytes that the caller proves; errors as of `chunks`."""
         try:
-            return brought_in(self._bytes(location))
+            return brought_in(being_read(self._bytes(location)))
         except FileNotFoundError as error:
             file = location.file
             raise CorruptionError(f"segment {file} is missing", file=file, missing=True) from error
@@ -376,12 +382,6 @@ def _cut(batch: pa.RecordBatch, chunk: Chunk, start: int, end: int) -> pa.Record
     batch = without_offsets(batch)
     first = max(start - chunk.base_offset, 0)
     return batch.slice(first, min(end, chunk.end_offset) - chunk.base_offset - first)
-
-
-def offset_of_row(batch: pa.RecordBatch, first: int, row: int) -> int:
-    """The offset of a row of a batch from `ChunkReader.read`, which covers offsets from `first`."""
-    offsets = offsets_of(batch)
-    return first + row if offsets is None else int(offsets[row].as_py())
 
 
 def _damaged(place: Place, topic: str, partition: int, lost: CorruptionError) -> CorruptionError:

@@ -60,6 +60,11 @@ class _Blocks(Generic[Table]):
             self._decoded.move_to_end(block)
         return found
 
+    def begin(self, block: int) -> None:
+        """Begin to read a block that is not cached."""
+        if block >= 0 and block not in self._decoded:
+            self._run.begin(self.listed.place(block))
+
     def passing(self, block: int) -> Table:
         """A block that is not added to the cache, for going through all blocks."""
         found = self._decoded.get(block)
@@ -133,6 +138,10 @@ class RunIndex:
         """A message of the run's directory."""
         return self._reader.message(Location(self.file, place.position, place.length))
 
+    def begin(self, place: MessagePlace) -> None:
+        """Begin to read a message of the run's directory."""
+        self._reader.begin(Location(self.file, place.position, place.length))
+
     @property
     def has_gaps(self) -> bool:
         """Whether some of the run's offsets have no record any more."""
@@ -172,6 +181,17 @@ class RunIndex:
             table = self._blocks.passing(block)
             low, high = max(first, int(table.starts[0])), min(behind, table.rows_end)
             yield table.names_between(low, high)
+
+    def begin_rows_of(self, name: bytes) -> None:
+        """Begin to read what `rows_of` needs."""
+        self._blocks.begin(self._directory.block_of(name))
+
+    def begin_values(self, first: int, behind: int) -> None:
+        """Begin to read what `values` needs first."""
+        low, high = (bisect_right(self._bases, row) - 1 for row in (first, behind - 1))
+        for number in range(low, min(high + 1, low + _BATCHES_KEPT)):
+            if number not in self._batches:
+                self._reader.begin(self._chunks[number].location)
 
     def rows_of(self, name: bytes) -> tuple[int, int]:
         """The first row of a queue, and the row behind its last; equal if it has none."""

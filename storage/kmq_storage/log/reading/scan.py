@@ -16,10 +16,10 @@ from kmq_storage.errors import CorruptionError, KmqError, NotFoundError
 from kmq_storage.format.joining import columns_of_all, joined
 from kmq_storage.format.layout import UNTYPED, Layout
 from kmq_storage.format.plain_columns import number_column
-from kmq_storage.format.records import offsets_of, with_offsets
+from kmq_storage.format.records import offset_of_row, offsets_of, with_offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import moved_file
-from kmq_storage.log.reading.reader import ChunkReader, offset_of_row
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Chunk, Place, Segment
 
