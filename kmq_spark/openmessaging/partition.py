@@ -44,7 +44,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
 
     def __init__(self, store: Store, topic: str, partition: int) -> None:
         self._store, self._topic, self._partition = store, topic, partition
-        self._shared_headers = stored.shared_headers(store.url)
+        self._shared_headers = stored.shared_headers(store)
         #: The id of the topic: one that is made again under its name is another one.
         self._topic_id = b""
         self._bounds()

@@ -71,7 +71,7 @@ class PullConsumer(StoreUser):
     def _begin(self, key_value: KeyValue) -> None:
         self._queue: str | None = None
         self._reader = self._store.consumer()
-        self._shared_headers = stored.shared_headers(self._host)
+        self._shared_headers = stored.shared_headers(self._store)
         #: Messages that are handed out next.
         self._ready: Iterator[stored.Stored] = iter(())
         #: Messages for later: when each is due (UTC ms), and the message.

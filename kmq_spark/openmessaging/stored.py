@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kmq_spark.client.encoding.waiting_extras import WaitingExtras, packed_extras, waiting_extras
 from kmq_spark.client.records.stored_extras import StoredExtras, stored_extras
+from kmq_spark.client.store import Store
 from kmq_spark.openmessaging.message import BytesMessage, message_id
 from kmq_storage.format.plain_columns import numbers_of
 from kmq_storage.names import queue_of_log
@@ -58,10 +59,10 @@ def messages_of(
     return zip(topic, partition, offsets, bodies, kind, name, *beside, times, repeat(math.inf))
 
 
-def shared_headers(host: str) -> dict[str, Any]:
-    """Return the headers that all messages of a store have; `host` is its URL."""
-    found = {"StoreHost": host}
-    return found if "://" in host else {**found, "BornHost": born_host()}  # or anywhere else
+def shared_headers(store: Store) -> dict[str, Any]:
+    """Return the headers that all messages of a store have; in a bucket they are born anywhere."""
+    found = {"StoreHost": store.url}
+    return found if store.log.is_remote else {**found, "BornHost": born_host()}
 
 
 def message_of(stored: Stored, shared: Mapping[str, Any]) -> BytesMessage:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
-from tests.unit.openmessaging.received import all_of, attached, bodies
+from tests.unit.openmessaging.received import all_of, attached, bodies, end_all
 
 
 def test_the_result_of_a_send_has_the_id_under_which_the_message_is_received(
@@ -34,6 +36,15 @@ def test_what_is_set_when_a_message_is_stored_is_in_its_headers(
         assert headers.get_string("Topic") == "t"
     assert received.headers().get_long("BornTimestamp") > 1_700_000_000_000
     assert received.headers().get_string("BornHost")
+
+
+def test_in_memory_messages_are_born_on_this_host_too():
+    settings = oms.KeyValue().put("STORE_PATH", "memory://born")
+    with oms.Producer(settings) as producer:
+        producer.send(producer.create_bytes_message_to_topic("t", b"x"))
+        (received,) = all_of(attached(settings, topics=["t"]))
+    end_all()
+    assert received.headers().get_string("BornHost") == socket.gethostname()
 
 
 def test_what_a_message_says_of_its_birth_is_kept(settings: oms.KeyValue, producer: oms.Producer):
