@@ -268,6 +268,35 @@ def test_another_life_in_the_first_run_that_is_left_is_not_told_of_the_one_befor
         assert _lost_of(queues).keys() == set(NAMES[1:])
 
 
+@pytest.mark.parametrize("lost", [NAMES[:0], NAMES[1:4], NAMES[1:]])
+def test_a_queue_that_ended_in_damaged_records_stays_ended(
+    tmp_path: Path, lost: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(limits, "RUN_BATCH_ROWS", 3)
+    with kmq.open(tmp_path / "store", maintenance=False) as store:
+        queues = store.keyed_queues("inbox")
+        queues.put_batch(NAMES, [_message(name, 0) for name in NAMES])
+        store.seal()
+        queues.delete(*NAMES[:3])
+        queues.put_batch(NAMES[1:], [_message(name, 1) for name in NAMES[1:]])
+        store.seal()
+    (file,) = tmp_path.glob(f"store/segments/*/0/{QUEUES:020}-*.arrow")
+    _damage_bytes(file, NAMES[0].encode())  # the ends are the first batch
+    _damage(tmp_path / "store", *(_message(name, 1) for name in lost))
+    with _repaired(tmp_path / "store") as store, kmq.open(tmp_path / "copy") as copy:
+        indexes = {name: int(name not in NAMES[:3]) for name in lost}
+        told = {name: [(index, index)] for name, index in indexes.items()}
+        assert _lost_of(store.keyed_queues("inbox")) == told
+        copy_topics(store.log, copy.log)
+        store.compact("inbox")
+        for each in store, copy:
+            queues = each.keyed_queues("inbox")
+            assert _lost_of(queues) == ({} if each is store else told)
+            assert queues.names() == [name for name in NAMES[1:] if indexes.get(name) != 0]
+            assert queues.put(NAMES[0], b"anew").result() == 0
+            assert each.verify(deep=True).ok
+
+
 @pytest.mark.parametrize("unknown", ["too many", "directory"])
 def test_where_the_queues_are_unknown_each_is_told_that_it_may_have_lost_messages(
     folder: Path, unknown: str, monkeypatch: pytest.MonkeyPatch

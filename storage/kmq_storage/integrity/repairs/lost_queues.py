@@ -76,22 +76,23 @@ def _messages(
     offsets = _supposed(run, lost, spans) if lost.offsets is None else lost.offsets
     is_message = rows >= run.first_row
     queues = numbers_of(column.indices).astype(np.int64)
-    return column.dictionary, queues, rows[is_message], offsets[is_message]
+    # A run whose first records are lost may keep its first offset.
+    return column.dictionary, queues, rows[is_message], offsets[is_message].clip(spans[0][0])
 
 
 def _supposed(run: RunIndex, lost: LostRows, spans: Sequence[tuple[int, int]]) -> Numbers:
-    """For each lost row an offset in `spans` between those of its queue's messages around it.
+    """For each lost row an offset in `spans`, of the last ones before its queue's next message.
 
     A reader that passes over the row passes over this offset, too, and no other reader is told.
     """
     starts = np.array([start for start, _ in spans])
-    found = []
+    found = [np.arange(0)]
     for first, behind in lost.spans:
-        supposed = np.full(behind - first, starts[0])
-        queue = run.queue_of(first)
-        begin, end = (first, first) if queue is None else run.rows_of(queue)
-        if begin < first:
-            before = run.offsets(first - 1, first)
-            supposed[: end - first] = starts[starts.searchsorted(before)]
+        supposed = np.full(behind - first, starts[-1])
+        queue = run.queue_of(behind - 1)
+        begin, end = (behind, behind) if queue is None else run.rows_of(queue)
+        if behind < end:
+            after = int(run.offsets(behind, behind + 1)[0])
+            supposed[max(begin - first, 0) :] = starts[starts.searchsorted(after) - 1]
         found.append(supposed)
     return np.concatenate(found)

@@ -115,10 +115,10 @@ class RecordsRepair:
             yield from self._lost(topic, number, row, gaps)
 
     def _rest(self, rest: Replacement, segment: Segment, left: Salvage) -> Records:
-        """The records that are left of a segment; for a run, with where its queues begin."""
+        """The records that are left of a segment; for a run, with where its queues begin anew."""
         topic, number = rest.topic, rest.partition
         slices = slices_of(self._reader, segment, left.whole, topic, number)
-        if not (left.beginnings and topic.settings.trims):
+        if not left.beginnings:
             return slices
         return BegunRun(slices, rest.schema, segment.rows, left.beginnings)
 
@@ -176,12 +176,15 @@ class RecordsRepair:
 def _kept(
     left: Salvage, span: tuple[int, int], *, trims: bool
 ) -> tuple[int, Sequence[tuple[int, int]]]:
-    """The first offset that stays, or the span's end if none does, and what is missing behind."""
+    """The first offset that stays, or the span's end if none does, and what is missing behind.
+
+    Where queues begin anew, the first offset stays before their messages, as if it had no record.
+    """
     first, end = span
-    if trims and left.beginnings:  # its first offset has no record
-        return first, [
-            (max(low, first + 1), high) for low, high in left.missing if high > first + 1
-        ]
+    behind = [(max(low, first + 1), high) for low, high in left.missing if high > first + 1]
+    is_enough = left.whole and left.missing[:1] == [(first, first + 1)]
+    if left.beginnings and (trims or (behind and not is_enough)):
+        return first, behind
     if not left.whole:
         return end, ()
     if left.missing and left.missing[0][0] == first:
