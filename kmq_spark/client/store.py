@@ -109,7 +109,8 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
                 columns. Their names don't begin with `_`.
             retention: Records are kept at least this long (seconds or timedelta), counted from
                 their commit. None: for ever.
-            retention_bytes: Each partition keeps at least this many bytes. None: all.
+            retention_bytes: Each partition keeps at least this many bytes. None: all. With both,
+                records go as soon as one of the two lets them, as in Kafka.
             cleanup: "delete", or "compact": keep the newest record of each key for ever. As in
                 Kafka, both retention settings have no effect while it is "compact".
             capacity: The most records that the topic holds, over all partitions. What doesn't fit
@@ -294,7 +295,8 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         Args:
             name: The topic.
             retention: Messages are kept at least this long (seconds or timedelta).
-            retention_bytes: At least this many bytes are kept, of all queues together.
+            retention_bytes: At least this many bytes are kept, of all queues together. With both,
+                messages go as soon as one of the two lets them.
 
         KmqWarning when the topic exists and keeps its messages otherwise (`alter_topic` changes
         that). InvalidRequestError when the topic was made without keyed queues.

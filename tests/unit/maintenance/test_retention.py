@@ -65,6 +65,14 @@ def test_retention_by_bytes_keeps_at_least_so_many(store: Store):
     assert _retained(store, 0) == {}
 
 
+def test_with_both_settings_records_go_as_soon_as_one_of_them_lets_them(store: Store):
+    store.create_topic("t", retention=10.0, retention_bytes=100)
+    for _ in range(20):
+        _send(store, 1)
+    assert _retained(store, _now(store)) == {0: 10}
+    assert _retained(store, _now(store) + 11 * SECOND) == {0: 20}
+
+
 def test_without_retention_and_in_compacted_topics_nothing_is_given_up(store: Store):
     store.create_topic("t")
     store.create_topic("c", cleanup="compact", retention=0.001, retention_bytes=1)
