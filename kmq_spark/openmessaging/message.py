@@ -145,7 +145,12 @@ def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
 
 def message_id(topic: str, partition: int, offset: int) -> str:
     """Return the id of a message, made of its place."""
-    return f"{topic}:{partition}:{offset}"
+    return f"{ids_of(topic, partition)}{offset}"
+
+
+def ids_of(topic: str, partition: int) -> str:
+    """Return what the ids of all messages in a partition begin with."""
+    return f"{topic}:{partition}:"
 
 
 def place_of(identity: object) -> tuple[str, int, int] | None:

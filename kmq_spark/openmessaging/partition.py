@@ -138,7 +138,7 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
             except (CorruptionError, DataLossError):  # perhaps of another one
                 self._read(range(offset, offset + 1))
         found = self._messages.get(offset)
-        return None if found is None else stored.message_of(found, self._shared_headers)
+        return None if found is None else stored.message_of(found)
 
     def _read(self, offsets: range) -> None:
         number = self._partition
@@ -147,6 +147,6 @@ class PartitionIterator(BothSpellings, Iterator[BytesMessage]):
         read = dict[int, stored.Stored]()
         for batch in batches:
             found = numbers_of(batch.column("offset")).tolist()
-            place, extras = (self._topic, number), stored.extras_in(batch)
-            read |= zip(found, stored.messages_of(place, found, batch, extras), strict=True)
+            of = (self._topic, number), found, batch, stored.extras_in(batch)
+            read |= zip(found, stored.messages_of(*of, self._shared_headers), strict=True)
         self._messages, self._seen = read, offsets

@@ -24,13 +24,14 @@ from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
 from kmq_spark.openmessaging.progress import Progress
 from kmq_storage.format.entries import Entry
+from kmq_storage.format.records import column_of
 from kmq_storage.groups.administration import committed_offsets, offset_entries
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.state.queues.topics import Binding
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.names import check_name, positions_group
-from kmq_storage.objects.fork import generation
+from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.queues.filters import accepted
 
 _LOGGER = logging.getLogger(__name__)
@@ -88,6 +89,11 @@ class PullConsumer(StoreUser):
         self._stored: dict[Place, int] = {}
         self._ending.callback(self._reader.close)
         self._ending.callback(self._store_positions)
+        reopen_in_child(self._after_fork)
+
+    def _after_fork(self) -> None:
+        """Nothing is ready in the child: the parent hands it out."""
+        self._ready = iter(())
 
     def _check_open(self) -> None:
         super()._check_open()
@@ -191,18 +197,19 @@ class PullConsumer(StoreUser):
         `properties` may set OPERATION_TIMEOUT: milliseconds to wait for a message. DataLossError,
         once, where a repair cut messages out; call again to go on.
         """
-        if self._closed_by is not None or self._made_in != generation():
+        if self._closed_by is not None:
             self._check_open()  # what was read and not handed out is the next consumer's
         while True:
             for found in self._ready:
                 if found[-1] == math.inf or found[-1] >= self._now():
-                    return stored.message_of(found, self._shared_headers)
+                    return stored.message_of(found)
                 self._progress[found[:2]].finish(found[2])  # it has expired
             if not self._fill(properties):
                 return None
 
     def _fill(self, properties: KeyValue | None) -> bool:
         """Once none is ready, read until one is, or the time is over; whether one is."""
+        self._check_open()
         now = self._store.log.environment.monotonic
         deadline = now() + _seconds(properties)
         while self._queue is not None:
@@ -245,8 +252,8 @@ class PullConsumer(StoreUser):
         for part in slices:
             place, offsets = (part.topic or "", part.partition), part.offsets().tolist()
             extras = stored.extras_in(part.batch)
-            messages: Iterable[stored.Stored]
-            messages = stored.messages_of(place, offsets, part.batch, extras)
+            of = place, offsets, part.batch, extras
+            messages: Iterable[stored.Stored] = stored.messages_of(*of, self._shared_headers)
             let_in = self._let_in(place, offsets, part.batch)
             if let_in is not None:
                 messages, offsets = compress(messages, let_in), list(compress(offsets, let_in))
@@ -274,7 +281,7 @@ class PullConsumer(StoreUser):
             behind = len(offsets) if following is None else bisect_left(offsets, following)
             rows = behind - len(found)
             part = batch.slice(len(found), rows)
-            found += accepted(expression, stored.column_of(part, "properties"), rows).to_pylist()
+            found += accepted(expression, column_of(part, "properties"), rows).to_pylist()
         return found
 
     def _binding(self, topic_id: bytes) -> Binding | None:
@@ -292,7 +299,7 @@ class PullConsumer(StoreUser):
         """The more important first, without those that are too early."""
         due = []
         for message in found:
-            start, stop, priority = delivery_of(stored.headers_of(message, self._shared_headers))
+            start, stop, priority = delivery_of(stored.headers_of(message))
             message = (*message[:-1], stop)
             if start > now:
                 heapq.heappush(self._later, (start, message))

@@ -18,15 +18,15 @@ import pyarrow as pa
 from kmq_spark.client.encoding.waiting_extras import WaitingExtras, packed_extras, waiting_extras
 from kmq_spark.client.records.stored_extras import StoredExtras, stored_extras
 from kmq_spark.client.store import Store
-from kmq_spark.openmessaging.message import BytesMessage, message_id
+from kmq_spark.openmessaging.message import BytesMessage, ids_of
 from kmq_storage.format.plain_columns import numbers_of
+from kmq_storage.format.records import column_of, timestamps_of
 from kmq_storage.names import queue_of_log
 
-#: Topic (or a queue's own log), partition, offset, body, the header that names the topic or queue
-#: and its value, where headers and properties are and in which row, UTC microseconds, until when
-#: it may be handed out (UTC ms). A plain tuple, since the garbage collector follows none of simple
-#: values.
-Stored = tuple[str, int, int, bytes | None, str, str, StoredExtras, int, int, float]
+#: Topic (or a queue's own log), partition, offset, body, headers of all messages there, what their
+#: ids begin with, where headers and properties are and in which row, UTC microseconds, until when
+#: it may be handed out (UTC ms).
+Stored = tuple[str, int, int, bytes | None, dict[str, Any], str, StoredExtras, int, int, float]
 #: What follows from the place of a message is not stored with it.
 DERIVED = frozenset(("Topic", "Queue", "MessageId", "StoreTimestamp", "StoreHost"))
 #: Text that doesn't begin with one of these is no number.
@@ -39,24 +39,25 @@ def extras_in(batch: pa.RecordBatch) -> StoredExtras:
     return stored_extras(column_of(batch, "headers"), column_of(batch, "properties"))
 
 
-def column_of(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """Return a column of a batch, which has none where no message has any of it."""
-    position = batch.schema.get_field_index(name)
-    return None if position < 0 else batch.column(position)
-
-
 def messages_of(
-    place: tuple[str, int], offsets: list[int], batch: pa.RecordBatch, extras: StoredExtras
+    place: tuple[str, int],
+    offsets: list[int],
+    batch: pa.RecordBatch,
+    extras: StoredExtras,
+    shared: Mapping[str, Any],
 ) -> Iterator[Stored]:
     """The messages of a batch of one partition, each made when it is its turn.
 
-    Thousands at once would make the garbage collector look at all of them.
+    Thousands at once would make the garbage collector look at all of them. `shared`: headers that
+    all messages have.
     """
-    times = numbers_of(batch.column("timestamp").view(pa.int64())).tolist()
-    of_all = (*place, *_target(place[0]))
-    topic, partition, kind, name = map(repeat, of_all)
-    bodies, beside = batch.column("value").to_pylist(), (repeat(extras), count())
-    return zip(topic, partition, offsets, bodies, kind, name, *beside, times, repeat(math.inf))
+    kind, name = _target(place[0])
+    # With all names, so that a copy of it doesn't grow.
+    common = {kind: name, "MessageId": "", "BornTimestamp": 0, "StoreTimestamp": 0, **shared}
+    topic, partition, headers, ids, of = map(repeat, (*place, common, ids_of(*place), extras))
+    bodies, times = batch.column("value").to_pylist(), numbers_of(timestamps_of(batch)).tolist()
+    rest = of, count(), times, repeat(math.inf)
+    return zip(topic, partition, offsets, bodies, headers, ids, *rest, strict=False)
 
 
 def shared_headers(store: Store) -> dict[str, Any]:
@@ -65,22 +66,17 @@ def shared_headers(store: Store) -> dict[str, Any]:
     return found if store.log.is_remote else {**found, "BornHost": born_host()}
 
 
-def message_of(stored: Stored, shared: Mapping[str, Any]) -> BytesMessage:
-    """Return a message as its receiver gets it, with the headers that all messages have."""
-    return BytesMessage(stored[3], headers_of(stored, shared), stored[6].properties(stored[7]))
+def message_of(stored: Stored) -> BytesMessage:
+    """Return a message as its receiver gets it."""
+    return BytesMessage(stored[3], headers_of(stored), stored[6].properties(stored[7]))
 
 
-def headers_of(stored: Stored, shared: Mapping[str, Any]) -> dict[str, Any]:
+def headers_of(stored: Stored) -> dict[str, Any]:
     """Return the headers of a message, with those that follow from its place."""
-    topic, partition, offset, _, kind, name, extras, row, time, _ = stored
-    born = time // 1000
-    found: dict[str, Any] = {
-        kind: name,
-        "MessageId": message_id(topic, partition, offset),
-        "BornTimestamp": born,
-        "StoreTimestamp": born,
-        **shared,
-    }
+    _, _, offset, _, common, ids, extras, row, time, _ = stored
+    found = common.copy()
+    found["MessageId"] = ids + str(offset)
+    found["BornTimestamp"] = found["StoreTimestamp"] = time // 1000
     extras.add_headers(found, row, DERIVED, decoded, _UNLIKE)
     return found
 
