@@ -157,7 +157,9 @@ def several(deliveries: Any) -> list[Delivery]:
     some = list(deliveries) if isinstance(deliveries, Iterable) else [deliveries]
     for each in some:
         if not isinstance(each, Delivery):
-            raise InvalidRequestError(f"ack takes deliveries or a table of them, not {each!r:.80}")
+            raise InvalidRequestError(
+                f"ack takes deliveries of queues or a table of them, not {each!r:.80}"
+            )
     return some
 
 
