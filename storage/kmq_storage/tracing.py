@@ -148,16 +148,15 @@ def _after(record: _Record, now: int) -> Iterator[TraceStep]:
     if own is not None and not own.rows:
         yield TraceStep(None, None, "compacted", {})
     for queue in record.queues.values():
-        source, binding = queue.sources.get(key), queue.bindings.get(record.topic_id)
+        source, facts = queue.sources.get(key), {"queue": queue.name}
         expired = () if source is None or queue.ended_slips(now) else source.rows.expired(now)
         if source is not None and record.offset in expired:
             at = source.first_expiry(Run(*key, record.offset, 1, 0))
-            facts = {"queue": queue.name, "expires_at": to_datetime(at)}
-            yield TraceStep(None, None, "expired", facts)
-        if binding is None or record.offset < queue.looked_up_to(key):
-            continue
-        if refusal := record.refusal_by(queue):
-            yield TraceStep(None, None, "refused", {"queue": queue.name, **refusal})
+            yield TraceStep(None, None, "expired", {**facts, "expires_at": to_datetime(at)})
+        if source is not None and len(source.rows.offsets(record.offset, record.offset + 1)):
+            continue  # a receiver has it, or had it before the queue was bound anew
+        if record.offset >= queue.looked_up_to(key) and (refusal := record.refusal_by(queue)):
+            yield TraceStep(None, None, "refused", {**facts, **refusal})
 
 
 def _is_finished(queue: Queue, key: Key, offset: int) -> bool:
