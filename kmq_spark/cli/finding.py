@@ -19,8 +19,8 @@ from kmq_storage.names import queue_log
 
 
 def _find(arguments: Namespace, output: Output) -> None:
-    wanted = wanted_of(arguments.key, arguments.header, dict(arguments.property))
     topic, bounds, only = _topic(arguments), (arguments.since, arguments.until), None
+    wanted = wanted_of(arguments.key, arguments.header, dict(arguments.property), *bounds)
     if arguments.id is not None:
         only, offset = _place(topic, arguments)
         bounds = ({only: offset}, {only: offset + 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,7 +12,14 @@ import pyarrow as pa
 from kmq_spark.client.consuming.reading import Bound, plan_read
 from kmq_spark.client.handles.arguments import checked_count, checked_offset, checked_partition
 from kmq_spark.client.records.record_columns import public_batches, public_schema
-from kmq_spark.client.records.values import MEMBERS, Headers, Properties, checked_extras, to_bytes
+from kmq_spark.client.records.values import (
+    MEMBERS,
+    Headers,
+    Properties,
+    checked_extras,
+    to_bytes,
+    to_timestamp,
+)
 from kmq_spark.errors import InvalidRequestError
 from kmq_storage.format.matching import Pair, WantedRecords
 from kmq_storage.groups.administration import check_idle, committed_offsets
@@ -55,14 +63,15 @@ class Finding:
             key: The key of the records.
             headers: Headers that each has: name and value (bytes or text; None: without a value).
             properties: Properties that each has. A value is equal with its type: `1` is not `1.0`.
-            start, end: Bounds as for `read`, with its errors.
+            start, end: Bounds as for `read`, with its errors. An instant bounds the timestamp of
+                each record, also where timestamps of a partition don't ascend.
             limit: The most records to return. The search ends when it has them.
 
         There is no index. The search reads the columns that it compares, and all columns of those
         batches that have a hit.
         """
         limit = checked_count("limit", limit)
-        wanted = wanted_of(key, headers, properties)
+        wanted = wanted_of(key, headers, properties, start, end)
         schema, parts = found(self.log, topic, wanted, (start, end), limit)
         batches = [batch for part in parts for batch in public_batches(part, schema)]
         return pa.Table.from_batches(batches, schema)
@@ -101,7 +110,7 @@ class Finding:
         """
         from kmq_spark.client.replaying import send_again, send_once
 
-        wanted, bounds = wanted_of(key, headers, properties), (start, end)
+        wanted, bounds = wanted_of(key, headers, properties, start, end), (start, end)
         name = _target(self.log, target, queue)
         if group is None:
             with self.producer() as producer:
@@ -137,11 +146,19 @@ def _target(log: CommitLog, topic: str | None, queue: str | None) -> str:
 
 
 def wanted_of(
-    key: bytes | str | None, headers: Headers | None, properties: Properties | None
+    key: bytes | str | None,
+    headers: Headers | None,
+    properties: Properties | None,
+    start: Bound = None,
+    end: Bound = None,
 ) -> WantedRecords:
     """What to look for; InvalidRequestError names what no record can have."""
     checked = checked_extras(headers, properties, None, None)
     headers, facts = checked.headers or (), checked.properties or ()
+    since, until = (
+        to_timestamp(bound, what) if isinstance(bound, datetime) else None
+        for what, bound in (("start", start), ("end", end))
+    )
     return WantedRecords(
         None if key is None else to_bytes("key", key),
         tuple(map(Pair, headers[::2], headers[1::2])),
@@ -149,6 +166,8 @@ def wanted_of(
             Pair(name, value, MEMBERS[type(value)])
             for name, value in zip(facts[::2], facts[1::2], strict=True)
         ),
+        since,
+        until,
     )
 
 
@@ -175,6 +194,8 @@ def found(
                 return
             if only not in (None, number):
                 continue
+            if wanted.until is not None:  # later ones may be of an earlier time
+                end = plan.topic.partition(number).end
             first = min(max(start, after.get(number, start)), end)
             for part in searcher.search(number, (first, end), left):
                 yield part

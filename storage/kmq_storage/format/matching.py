@@ -1,4 +1,4 @@
-"""Matching rows of stored batches by key, headers and properties.
+"""Matching rows of stored batches by key, headers, properties and time.
 
 Only these columns have to be read. `pyarrow.compute` is imported only when it is needed.
 """
@@ -14,7 +14,14 @@ import pyarrow as pa
 
 from kmq_storage.arrays import Mask
 from kmq_storage.format.plain_columns import flags_of, scalar
-from kmq_storage.format.records import HEADERS, KEY, PROPERTIES, PROPERTY_TYPE, column_of
+from kmq_storage.format.records import (
+    HEADERS,
+    KEY,
+    PROPERTIES,
+    PROPERTY_TYPE,
+    column_of,
+    timestamps_of,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -43,6 +50,19 @@ class WantedRecords:
     key: bytes | None = None
     headers: tuple[Pair, ...] = ()
     properties: tuple[Pair, ...] = ()
+    #: From this instant on, and before that one (UTC microseconds); None: at any time.
+    since: int | None = None
+    until: int | None = None
+
+    @property
+    def has_time(self) -> bool:
+        """Whether the time matters."""
+        return self.since is not None or self.until is not None
+
+    def may_be_among(self, oldest: int, newest: int) -> bool:
+        """Whether a record with a timestamp between these two, or of one, can be wanted."""
+        is_late_enough = self.since is None or newest >= self.since
+        return is_late_enough and (self.until is None or oldest < self.until)
 
     @property
     def needed(self) -> int:
@@ -53,8 +73,9 @@ class WantedRecords:
     def columns(self, *, typed: bool) -> frozenset[str]:
         """The names of the columns to read, in an untyped or a typed topic."""
         flags = {"key": KEY, "headers": HEADERS, "properties": PROPERTIES}
+        names = [name for name, flag in flags.items() if flag & self.needed]
         prefix = "_" if typed else ""
-        return frozenset(prefix + name for name, flag in flags.items() if flag & self.needed)
+        return frozenset(prefix + name for name in names + ["timestamp"] * self.has_time)
 
     def rows(self, batch: pa.RecordBatch) -> npt.NDArray[np.intp]:
         """The rows of a stored batch that match; the batch needs only the columns `columns`."""
@@ -64,6 +85,11 @@ class WantedRecords:
         return np.flatnonzero(found)
 
     def _conditions(self, batch: pa.RecordBatch) -> Iterator[Mask]:
+        times = np.from_dlpack(timestamps_of(batch)) if self.has_time else None
+        if times is not None and self.since is not None:
+            yield times >= self.since
+        if times is not None and self.until is not None:
+            yield times < self.until
         if self.key is not None:
             yield _with_key(column_of(batch, "key"), self.key, batch.num_rows)
         for name, pairs in (("headers", self.headers), ("properties", self.properties)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,39 @@ def _values(table: pa.Table) -> list[int]:
 )
 def test_what_is_a_hit(shop: kmq.Store, asked: dict[str, Any], found: list[int]):
     assert _values(shop.find("t", **asked)) == found
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_time_means_each_records_own_wherever_it_stands(
+    store: kmq.Store, sealed: bool, typed: bool
+):
+    hours = [5, 1, 3, 9, 2, 7, 0, 4]
+    schema = pa.schema([("hour", pa.int64())]) if typed else None
+    store.create_topic("t", schema=schema)
+    store.create_topic("u", schema=schema)
+    with store.producer() as producer:
+        for n, hour in enumerate(hours):
+            value: Any = {"hour": hour} if typed else b"%d" % hour
+            producer.send("t", value, key=b"k", timestamp=T0 + timedelta(hours=hour)).result()
+            if sealed and n % 3 == 2:
+                store.seal()
+
+    def hours_in(table: pa.Table) -> list[int]:
+        return table["hour"].to_pylist() if typed else _values(table)
+
+    for since, until in product([None, *range(11)], repeat=2):
+        start, end = (
+            None if each is None else T0 + timedelta(hours=each) for each in (since, until)
+        )
+        low, high = 0 if since is None else since, 99 if until is None else until
+        wanted = [hour for hour in hours if low <= hour < high]
+        assert hours_in(store.find("t", start=start, end=end)) == wanted
+        assert hours_in(store.find("t", key=b"k", start=start, end=end)) == wanted
+    between = {"start": T0 + timedelta(hours=2), "end": T0 + timedelta(hours=5)}
+    assert store.replay("t", "u", **between) == 3
+    assert hours_in(store.read("u").read_all()) == [3, 2, 4]
+    assert hours_in(store.find("t", start={0: 3}, end=between["end"], limit=2)) == [2, 0]
 
 
 def test_a_hit_has_every_column_that_read_gives(shop: kmq.Store):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 
@@ -43,12 +44,25 @@ class Searcher:
         if self._wanted == WantedRecords():
             yield from _first(self._scan(partition, span), limit)
             return
-        for offsets in self._places(partition, span):
+        pieces = self._of_the_time(partition, span)
+        for offsets in chain.from_iterable(self._places(partition, piece) for piece in pieces):
             chosen = offsets[:limit]
             yield from self._fetched(partition, chosen)
             limit = None if limit is None else limit - len(chosen)
             if limit == 0:
                 return
+
+    def _of_the_time(self, partition: int, span: tuple[int, int]) -> Iterator[tuple[int, int]]:
+        """A span without the rows of the manifest that have no record of the wanted time."""
+        start, end = span
+        rows = self._topic.index(partition).rows(start, end) if self._wanted.has_time else ()
+        for row in rows:
+            if not self._wanted.may_be_among(row.min_timestamp, row.max_timestamp):
+                if start < row.base_offset:
+                    yield start, row.base_offset
+                start = max(start, row.end_offset)
+        if start < end:
+            yield start, end
 
     def _scan(self, partition: int, span: tuple[int, int]) -> Iterator[Slice]:
         return scan(
