@@ -74,8 +74,11 @@ class Rows:
             rows[name] = value
         self._size += len(rows)
         self.live += len(rows)
-        if not (self._blocks and self._blocks[-1].extend(rows)):
-            self._merge(len(self._blocks), rows)
+        if self._blocks and self._blocks[-1].extend(rows):
+            return
+        blocks = blocks_of(rows, own=True)
+        self._blocks += blocks
+        self._firsts += [block.first for block in blocks]
 
     def _note_kinds(self, rows: Array) -> None:
         if not self.expire and (rows["expires"] != NEVER).any():

@@ -70,12 +70,16 @@ class Block:
         "size",
     )
 
-    def __init__(self, rows: Array) -> None:
+    def __init__(self, rows: Array, *, own: bool = False) -> None:
+        """`own`: nobody else uses the array, whose records are unfinished: it is not copied."""
         self.size = len(rows)
-        self.room = np.zeros(max(_FIRST_ROOM, min(2 * self.size, _BLOCK)), ROW)
-        self.room[: self.size] = rows
+        if own:
+            self.room, self.live = rows, self.size
+        else:
+            self.room = np.zeros(max(_FIRST_ROOM, min(2 * self.size, _BLOCK)), ROW)
+            self.room[: self.size] = rows
+            self.live = int(np.count_nonzero(rows["state"] != GONE))
         self.first = int(rows[0]["offset"])
-        self.live = int(np.count_nonzero(rows["state"] != GONE))
         #: Counted up before and after each change, since other threads read blocks meanwhile.
         self.changes = 0
         #: A cached result of `first_at`, behind the `changes` that it holds for.
@@ -185,14 +189,14 @@ class Block:
         return changes == self.changes and now < until and not len(busy.first_free(keys, 1))
 
 
-def blocks_of(rows: Array) -> list[Block]:
-    """Rows in the order of offsets as blocks of about the same size.
+def blocks_of(rows: Array, *, own: bool = False) -> list[Block]:
+    """Rows in the order of offsets as blocks of about the same size; `own` as for a `Block`.
 
     So a full block in which rows are put, one after the other, becomes two with room for more.
     """
     if 0 < len(rows) <= _BLOCK:  # the usual case, which `array_split` would take far longer for
-        return [Block(rows)]
-    count = -(-len(rows) // _BLOCK)
+        return [Block(rows, own=own)]
+    count = -(-len(rows) // _BLOCK)  # a part of the array would keep all of it in memory
     return [Block(some) for some in np.array_split(rows, count)] if count else []
 
 

@@ -355,6 +355,8 @@ class Source:
 
     def drop_expired(self, now: int) -> int:
         """Finish unlocked expired records; returns how many."""
+        if not self.rows.expire:
+            return 0
         expired = self.rows.expired(now)
         for run in runs_of((b"", 0), expired, np.zeros(len(expired), np.int64)):
             self.finish(run)
