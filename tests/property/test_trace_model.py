@@ -7,6 +7,7 @@ told to have expired, been refused or acknowledged and is there.
 from __future__ import annotations
 
 import random
+import uuid
 from contextlib import suppress
 from datetime import timedelta
 
@@ -27,7 +28,7 @@ class _Work:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng, self._clock = rng, Clock()
-        name = f"memory://{rng.getrandbits(64):x}"
+        name = f"memory://{uuid.uuid4().hex}"
         clock, how = self._clock.environment, rng.choice(["os", "fsync"])
         self.store = open_store(name, environment=clock, maintenance=False, durability=how)
         self._order = rng.choice(["none", "key", "strict"])
@@ -81,12 +82,11 @@ class _Work:
         self.queue.redrive()
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(10, 60))
-def test_each_record_ends_once_or_is_there_and_the_queue_counts_the_same(
-    rng: random.Random, steps: int
-):
-    work = _Work(rng)
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(10, 60))
+def test_each_record_ends_once_or_is_there_and_the_queue_counts_the_same(seed: int, steps: int):
+    # Not `st.randoms()`: what comes when depends on the threads of the queue.
+    work = _Work(rng := random.Random(seed))
     calls = [work.send, work.send_to_queue, work.receive, work.answer, work.wait]
     for _ in range(steps):
         rng.choice([*calls * 5, work.receive, work.answer, work.recall, work.redrive, work.bind])()
