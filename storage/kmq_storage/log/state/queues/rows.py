@@ -42,6 +42,7 @@ ROW = np.dtype(
 )
 _BLOCK = 4096
 _FIRST_ROOM = 16
+_NO_KEYS: Array = np.zeros(0, ROW["key"])
 
 
 def new_rows(offsets: Numbers) -> Array:
@@ -87,7 +88,7 @@ class Block:
         #: A cached result of `first_expiry`, behind the `changes` that it holds for.
         self._oldest = (-1, 0)
         #: A cached result of `busy`: the `changes`, and the times from and until which it holds.
-        self._busy: tuple[int, int, int, Array] = (-1, 0, 0, rows["key"])
+        self._busy: tuple[int, int, int, Array] = (-1, 0, 0, _NO_KEYS)
         #: A cached result of `tries`, behind the `changes` that it holds for.
         self._tries = (-1, 0)
         #: A cached set of bits for `has_due`, behind the `changes`, and the times from and until
@@ -95,7 +96,7 @@ class Block:
         self._priorities = (-1, 0, 0, 0)
         #: The keys of all its due records, behind the `changes` and the time until which that
         #: holds; only known when a receiver found that they all were busy.
-        self._waiting: tuple[int, int, Array] = (-1, 0, rows["key"])
+        self._waiting: tuple[int, int, Array] = (-1, 0, _NO_KEYS)
 
     @property
     def rows(self) -> Array:
