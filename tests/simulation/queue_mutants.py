@@ -28,7 +28,6 @@ from kmq_storage.log.state.queues.rows import LOCKED, Block
 from kmq_storage.log.state.queues.source import Source
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.queues import handing
-from tests.simulation import transacting
 from tests.simulation.mutants import Mutant, _nothing
 
 # --- queues ---------------------------------------------------------------------------------
@@ -227,7 +226,7 @@ def opens_an_epoch_without_a_word(patch: pytest.MonkeyPatch) -> None:
         known = log.written_state().producers.get(name)
         return known.epoch + 1 if known else 0
 
-    patch.setattr(transacting, "_open_epoch", open_epoch)
+    patch.setattr(producer, "_open_epoch", open_epoch)
 
 
 def opens_an_epoch_that_is_not_on_disk(patch: pytest.MonkeyPatch) -> None:
@@ -247,7 +246,6 @@ def opens_an_epoch_that_is_not_on_disk(patch: pytest.MonkeyPatch) -> None:
         return original(Unsynced(log), name)  # type: ignore[arg-type]
 
     patch.setattr(producer, "_open_epoch", open_epoch)
-    patch.setattr(transacting, "_open_epoch", open_epoch)
 
 
 def forgets_offsets_at_a_checkpoint(patch: pytest.MonkeyPatch) -> None:

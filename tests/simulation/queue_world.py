@@ -18,12 +18,14 @@ from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.rows import FREE, GONE, LOCKED, WAITING
 from kmq_storage.queues.administration import create_queue
+from tests.simulation import transacting
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.cards import Place
 from tests.simulation.ledger import Account, Ledger, places_of
 from tests.simulation.lineage import Lineage, Node
 from tests.simulation.queueing import JOBS, Receiver, Receivers, Sender
 from tests.simulation.scheduler import Task
+from tests.simulation.threads import THREADS
 from tests.simulation.transacting import INPUT, LOOP, OUTPUTS, Looper, made_of
 from tests.simulation.watch import Watch
 from tests.simulation.world import World
@@ -51,6 +53,7 @@ class Queueing(World):
     limits = (
         (client_queue, "this_process", lambda: "receiver"),
         (dead_letters, "MOVED", 8),  # as one commit, which a log file must hold
+        *transacting.LIMITS,
     )
     log_file_bytes = (8 * 1024, 16 * 1024)
     #: How long locks are (seconds): most stalls are longer than the short ones.
@@ -66,6 +69,8 @@ class Queueing(World):
     def __init__(self, seed: int) -> None:
         self.lineage = Lineage()
         self.receivers = Receivers()
+        #: Records of transactions that were aborted.
+        self.aborted: set[int] = set()
         super().__init__(seed)
         log = self.open()
         for name, _ in OUTPUTS:
@@ -86,6 +91,10 @@ class Queueing(World):
     def more_settings(self) -> dict[str, Any]:
         """Settings of the queue beside the usual ones."""
         return {}
+
+    def _make_place(self) -> None:
+        THREADS.scheduler = self.scheduler
+        super()._make_place()
 
     def _new_watch(self) -> Watch:
         return QueueWatch(super()._new_watch(), self.lineage)
@@ -239,6 +248,7 @@ class Ending:
         outputs = [self._values(part) for part in OUTPUTS]
         assert outputs[0] == outputs[1], "the topics of a transaction have the same"
         assert len(outputs[0]) == len(set(outputs[0])), "made of one record twice"
+        assert self._world.aborted.isdisjoint(self._world.oracle.durable.values()), "aborted"
         offsets = [int(value[2:]) for value in outputs[0] if value.startswith(b"o:")]
         assert offsets == sorted(offsets), "the loop went back"
         part = self._log.state.topic(INPUT[0]).partition(INPUT[1])

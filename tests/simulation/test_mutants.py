@@ -16,6 +16,7 @@ from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
 from tests.simulation.rebinding_mutants import REBINDING_MUTANTS
 from tests.simulation.seeds import shows
+from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 
 _LIST = Path(__file__).parents[2] / "docs" / "design" / "simulation.md"
 _OF_QUEUES = (
@@ -24,6 +25,7 @@ _OF_QUEUES = (
     *REBINDING_MUTANTS,
     *CHOOSY_MUTANTS,
     *AHEAD_MUTANTS,
+    *TRANSACTION_MUTANTS,
 )
 _OF_LOGS = (*MUTANTS, *COLLECTION_MUTANTS, *BUCKET_MUTANTS, *GROUP_BUCKET_MUTANTS)
 _SEEDS = 500

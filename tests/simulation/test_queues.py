@@ -23,12 +23,13 @@ from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
 from tests.simulation.rebinding import RebindingWorld
 from tests.simulation.rebinding_mutants import REBINDING_MUTANTS
 from tests.simulation.seeds import ASKED, shows, worlds_of
+from tests.simulation.transaction_mutants import TRANSACTION_MUTANTS
 from tests.simulation.world import World
 
 _MUTANT_SEEDS = 1000
 #: The world in which each mistake shows.
 _PLANTED: dict[type[World], Sequence[Mutant]] = {
-    QueueWorld: QUEUE_MUTANTS,
+    QueueWorld: (*QUEUE_MUTANTS, *TRANSACTION_MUTANTS),
     ChoosyWorld: CHOOSY_MUTANTS,
     RebindingWorld: REBINDING_MUTANTS,
     OrderlyWorld: ORDERLY_MUTANTS,
@@ -36,7 +37,8 @@ _PLANTED: dict[type[World], Sequence[Mutant]] = {
 }
 #: What all seeds do at least.
 _OF_QUEUES = {"received": 150, "answered": 40, "late": 15, "transactions": 15, "aborted": 8}
-_OF_LOOPS = {"fenced": 5, "refused": 4, "redriven": 0, "checkpoints": 5, "collected": 15}
+_OF_LOOPS = {"in files": 15, "fenced": 5, "refused": 4, "redriven": 0}
+_OF_UPKEEP = {"checkpoints": 5, "collected": 15}
 _OF_CHOOSERS = {"entered": 70, "left out": 15, "bound": 12, "doubles": 8}
 _OF_REBINDING = {"received": 60, "late": 6, "unbound": 20, "bound": 8}
 _OF_MEMBERS = {"joined": 90, "buried": 50, "fenced": 1, "checkpoints": 25}
@@ -46,8 +48,8 @@ _OF_AHEAD = {"received": 900, "from hand": 60, "rounds": 70, "noted": 90, "taken
 @pytest.mark.parametrize(
     ("kind", "seeds", "least"),
     [
-        (QueueWorld, range(10, 50), _OF_QUEUES | _OF_LOOPS),
-        (QueueBucketWorld, range(25, 50), _OF_QUEUES | _OF_LOOPS),
+        (QueueWorld, range(10, 50), _OF_QUEUES | _OF_LOOPS | _OF_UPKEEP),
+        (QueueBucketWorld, range(25, 50), _OF_QUEUES | _OF_LOOPS | _OF_UPKEEP),
         (ChoosyWorld, range(30), _OF_CHOOSERS),
         (RebindingWorld, range(20), _OF_REBINDING),
         (OrderlyWorld, range(60), _OF_MEMBERS),

@@ -6,6 +6,7 @@ second thread of a process is a task, and waiting for a lock is a place to chang
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -107,9 +108,9 @@ class TaskSleepers:
     def __init__(self) -> None:
         self._scheduler = THREADS.scheduler
 
-    def sleep(self, is_over: Callable[[], bool], timeout: float) -> bool:
+    def sleep(self, is_over: Callable[[], bool], timeout: float | None = None) -> bool:
         """Let others run until it is over, or the time is."""
-        deadline = self._scheduler.clock + timeout
+        deadline = self._scheduler.clock + (math.inf if timeout is None else timeout)
         while not is_over() and self._scheduler.clock < deadline:
             self._scheduler.pause(0.01, stay=0.0)
         return is_over()

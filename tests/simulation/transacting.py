@@ -1,58 +1,85 @@
 """Two instances of one loop: each takes records, makes others of them, and commits all of it once.
 
-Like `producer.transaction()`: one unit, with the producer's sequence in the same commit; after an
-unknown outcome the same again; after a refusal nothing of it, ever.
+They use the client's own producer and its transactions, whose memory is so small that many records
+go into files before the commit. Its threads don't run: who waits for a commit makes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import random
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
-from kmq_spark.client.queues.delivery import Delivery, runs_of_deliveries
+from kmq_spark.client.queues.delivery import Delivery
 from kmq_spark.client.queues.queue import Queue
-from kmq_spark.client.sending.producer import _open_epoch
+from kmq_spark.client.sending import committer, encoder, pending
+from kmq_spark.client.sending.producer import Producer, ProducerSettings
+from kmq_spark.client.sending.transaction import Transaction
+from kmq_storage import limits
 from kmq_storage.errors import (
+    CommitOutcomeUnknownError,
     ConflictError,
     FencedError,
-    LeaseExpiredError,
+    KmqTimeoutError,
     OffsetOutOfRangeError,
+    TransactionAbortedError,
     UnavailableError,
 )
-from kmq_storage.format.entries import Entry, GroupOffsetsEntry, ProducerEntry
-from kmq_storage.format.queue_entries import ACK
-from kmq_storage.log.binding.binding import RefusedError, Unit
-from kmq_storage.queues import handing
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.commit_log import WrittenCommit
 from tests.simulation.cards import Place
 from tests.simulation.oracle import Part, Record
 from tests.simulation.queueing import JOBS
-from tests.simulation.writer import Writer
+from tests.simulation.threads import TaskSleepers
 
 if TYPE_CHECKING:
     from tests.simulation.queue_world import Queueing
-    from tests.simulation.world import WatchedLog
+    from tests.simulation.world import Limit, WatchedLog
 
 LOOP, INPUT = "loop", ("orders", 0)
 OUTPUTS: tuple[Part, ...] = (("results", 0), ("ledger", 0))
-_TURNS, _ATTEMPTS = (4, 16), 4
+_TURNS = (4, 16)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SETTINGS = ProducerSettings(
+    name=LOOP,
+    transactional=True,
+    linger=0.005,
+    batch_bytes=1_000,
+    max_pending_bytes=100_000,
+    partitioner="murmur2",
+    durable=True,
+)
+#: What the client has otherwise here. A killed task unwinds as after a signal; uploads to a bucket
+#: are made by who needs them.
+LIMITS: tuple[Limit, ...] = (
+    (limits, "TRANSACTION_MEMORY_BYTES", 200),
+    (committer, "can_be_interrupted", lambda: True),
+    (encoder, "Uploads", lambda _: None),
+    (pending, "Sleepers", TaskSleepers),
+)
+#: Why a transaction may be aborted.
+_ABORTS = (
+    FencedError,
+    OffsetOutOfRangeError,
+    ConflictError,
+    UnavailableError,
+    KmqTimeoutError,  # it was open for too long
+)
 
 
-@dataclass(frozen=True)
-class _Work:
-    """One transaction: what it stores, and what stands in its one unit."""
-
-    plan: Mapping[Part, list[Record]]
-    whole: Unit
+class _ChangesItsMindError(Exception):
+    pass
 
 
-class Looper(Writer):
+class Looper:
     """One instance: whoever is opened later fences it."""
 
     def __init__(self, world: Queueing, number: int) -> None:
-        super().__init__(world, number)
-        self._queueing = world
-        self._epoch = self._sequence = -1
+        self._world = world
+        self._number = number
+        self._rng = random.Random(world.rng.getrandbits(64))
+        self._producer: Producer | None = None
         self._queue: Queue | None = None
 
     def run(self) -> None:
@@ -60,38 +87,46 @@ class Looper(Writer):
         log = self._world.open(writes=True)
         for _ in range(self._rng.randrange(*_TURNS)):
             try:
-                work = self._work(log)
+                self._turn(log)
+            except FencedError:
+                self._world.done["fenced"] += 1
+                return
+            except CommitOutcomeUnknownError:
+                self._world.done["unknown"] += 1
+                if self._producer is not None:
+                    return
             except UnavailableError:
                 continue
-            if work is not None and not self._is_over(log, work):
-                return
 
-    # --- gathering ----------------------------------------------------------------------
-
-    def _work(self, log: WatchedLog) -> _Work | None:
-        """What it would commit now; None when there is nothing, or it is aborted."""
-        if self._queue is None:
-            self._queue = Queue(log, JOBS)
-        if self._epoch < 0:
-            self._epoch = _open_epoch(log, LOOP)
+    def _turn(self, log: WatchedLog) -> None:
+        if self._producer is None:
+            self._queue, self._producer = Queue(log, JOBS), self._opened(log)
         offsets, values = self._from_topic(log)
-        held = self._queue.receive(2) if self._rng.random() < 0.5 else []
-        for each in held:
-            self._queueing.check_delivery(each, -self._number, durable=True)
+        held = self._received()
         values += [made_of(each.place, each.run.delivery) for each in held]
-        if self._rng.random() < 0.3:
-            self._world.scheduler.stall()
         if not values:
             self._world.rest(log, log.state.lsn)
-            return None
+            return
         plan = {part: [self._world.oracle.send(None, v) for v in values] for part in OUTPUTS}
-        units = [self._unit(log, *part, mine) for part, mine in plan.items()]
-        if self._rng.random() < 0.2:
+        log.watch.sending = plan
+        try:
+            self._commit(plan, offsets, held)
+        except TransactionAbortedError as aborted:
+            self._world.aborted.update(each.identity for mine in plan.values() for each in mine)
+            self._check_aborted(aborted)
+        except _ChangesItsMindError:
+            self._world.aborted.update(each.identity for mine in plan.values() for each in mine)
             self._world.done["aborted"] += 1
-            return None
-        return _Work(plan, self._whole(log, units, offsets, held))
+        finally:
+            log.watch.sending = {}
 
-    def _from_topic(self, log: WatchedLog) -> tuple[tuple[Entry, ...], list[bytes]]:
+    def _opened(self, log: WatchedLog) -> Producer:
+        producer = Producer(log, _SETTINGS)
+        producer._pending.commit_here = producer._commits.try_here  # there is no other thread
+        producer._committer._log = _Unanswered(log, self._rng)  # type: ignore[assignment]
+        return producer
+
+    def _from_topic(self, log: WatchedLog) -> tuple[dict[int, int], list[bytes]]:
         """The offset behind the next records of its input, and what it makes of them."""
         state = log.refresh()
         topic_id = self._world.topics[INPUT[0]]
@@ -99,60 +134,75 @@ class Looper(Writer):
         known = state.group_offsets(LOOP).get(topic_id, {}).get(INPUT[1], 0)
         begin = part.readable_from(known)
         end = min(part.end, begin + self._rng.randrange(4))
-        entry = GroupOffsetsEntry(LOOP, -1, topic_id, ((INPUT[1], end),))
-        return ((entry,) if begin < end else ()), [b"o:%d" % offset for offset in range(begin, end)]
+        offsets = {INPUT[1]: end} if begin < end else {}
+        return offsets, [b"o:%d" % offset for offset in range(begin, end)]
 
-    def _whole(
-        self, log: WatchedLog, units: list[Unit], offsets: tuple[Entry, ...], held: list[Delivery]
-    ) -> Unit:
-        entries = [entry for unit in units for entry in unit.entries]
-        entries += offsets
-        if held:
-            queue = handing.live_queue(log.state, self._queueing.queue_id, JOBS)
-            entries.append(handing.answer(log, queue, ACK, runs_of_deliveries(held)))
-        bodies = tuple(body for unit in units for body in unit.bodies)
-        return Unit(tuple(entries), bodies, synced=all(unit.synced for unit in units))
+    def _received(self) -> list[Delivery]:
+        assert self._queue is not None
+        held = self._queue.receive(2) if self._rng.random() < 0.5 else []
+        for each in held:
+            self._world.check_delivery(each, -self._number, durable=True)
+        return held
 
-    # --- committing ---------------------------------------------------------------------
+    # --- one transaction ----------------------------------------------------------------
 
-    def _is_over(self, log: WatchedLog, work: _Work) -> bool:
-        """Whether it is known what became of it; False when this instance must not go on."""
-        try:
-            self._commit(log, work)
-        except UnavailableError:
-            self._world.done["unknown"] += 1
-            return False
-        except FencedError:
-            self._world.done["fenced"] += 1
-            return False
-        return True
+    def _commit(
+        self, plan: Mapping[Part, list[Record]], offsets: dict[int, int], held: list[Delivery]
+    ) -> None:
+        producer = self._producer
+        assert producer is not None
+        with producer.transaction() as transaction:
+            sent = self._send(transaction, plan)
+            if offsets:
+                transaction.commit_offsets({LOOP: {INPUT[0]: offsets}})
+            transaction.ack(held)
+            gathered = transaction._gathered
+            assert gathered is not None, "it has begun"
+            self._world.done["in files"] += bool(gathered.in_files)
+            if self._rng.random() < 0.3:
+                self._world.scheduler.stall()  # what it staged may be taken for an orphan
+            if self._rng.random() < 0.2:
+                raise _ChangesItsMindError
+        written = producer._committer._begun
+        assert written is not None, "it was committed"
+        if written.commit is not None:  # else it was collected, and nobody knows where it is
+            placed = {future.result()[:3]: record for future, record in sent}
+            self._world.oracle.acknowledge(placed, written.commit.lsn)
+        self._world.done["transactions"] += 1
 
-    def _commit(self, log: WatchedLog, work: _Work) -> None:
-        self._sequence += 1
-        units = [work.whole, Unit((ProducerEntry(LOOP, self._epoch, self._sequence),))]
-        for attempt in range(_ATTEMPTS):
-            try:
-                commit = self._append(log, units, work.plan)
-                if commit is not None:
-                    log.sync(commit)
-                    self._world.oracle.acknowledge(self._places(commit, work.plan), commit.lsn)
-                    self._world.done["transactions"] += 1
-                if self._rng.random() < 0.9:
-                    return  # else the answer is lost, and it tries again
-            except RefusedError as refused:
-                if attempt:
-                    raise UnavailableError("what refuses it may be itself") from refused
-                self._check_refused(refused)
-                return
-            except UnavailableError:
-                if attempt == _ATTEMPTS - 1:
-                    raise
+    def _send(
+        self, transaction: Transaction, plan: Mapping[Part, list[Record]]
+    ) -> list[tuple[Any, Record]]:
+        sent = []
+        for (topic, _), records in plan.items():
+            for record in records:
+                when = _EPOCH + timedelta(microseconds=record.identity)
+                sent.append((transaction.send(topic, record.value, timestamp=when), record))
+        return sent
 
-    def _check_refused(self, refused: RefusedError) -> None:
-        aborts = (LeaseExpiredError, OffsetOutOfRangeError, ConflictError)
-        if refused.unit or not isinstance(refused.cause, aborts):
-            raise refused.cause
+    def _check_aborted(self, aborted: TransactionAbortedError) -> None:
+        cause = aborted.__cause__
+        if not isinstance(cause, _ABORTS):
+            raise aborted
         self._world.done["refused"] += 1
+
+
+class _Unanswered:
+    """A log some of whose answers to commits don't arrive."""
+
+    def __init__(self, log: WatchedLog, rng: random.Random) -> None:
+        self._log = log
+        self._rng = rng
+
+    def append(self, units: Sequence[Unit]) -> WrittenCommit:
+        """As the log's; the producer finds out by itself what became of it."""
+        commit = self._log.append(units)
+        if self._rng.random() < 0.1:
+            raise CommitOutcomeUnknownError("the answer is lost")
+        return commit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
 
 
 def made_of(place: Place, delivery: int) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -41,7 +42,8 @@ class Watch:
 
     def tell(self, state: StoreState, entries: Sequence[Entry]) -> None:
         """These entries are about to be written behind this state."""
-        spans = {}
+        spans: dict[Part, tuple[int, list[Record]]] = {}
+        rows: Counter[Part] = Counter()
         for entry in entries:
             if not isinstance(entry, RecordsEntry | TrimEntry):
                 continue
@@ -49,10 +51,13 @@ class Watch:
             if is_apart(part[0]):
                 continue
             if isinstance(entry, RecordsEntry):
-                spans[part] = (entry.base_offset, self.sending[part])
+                spans.setdefault(part, (entry.base_offset, self.sending[part]))
+                rows[part] += entry.rows
             else:
                 self._expect(state, entry)
         if spans:
+            sent = {part: len(mine) for part, mine in self.sending.items()}
+            assert rows == sent, "a part of what was sent"
             self._oracle.write(spans)
 
     def tell_next(self, after: Cursor, stamp: Stamp, entries: Sequence[Entry]) -> None:
