@@ -39,17 +39,18 @@ def receive(url: str, seed: int, pipe: Connection) -> None:
 
 
 def _answer(rng: random.Random, held: kmq.Delivery, pipe: Connection) -> None:
+    """Answer, and tell how and since when: a moment at which it was in hand, if its lock was."""
     place = (held.topic, held.offset, held.delivery_count)
-    failed = rng.random() < 0.1
+    failed, begin = rng.random() < 0.1, time.time()
     try:
         if failed:
-            pipe.send(("failed", time.time(), place))  # before, should it be killed in between
+            pipe.send(("failed", begin, place))  # before, should it be killed in between
             held.nack(0)
         else:
             held.ack()
-            pipe.send(("done", time.time(), place))
+            pipe.send(("done", begin, place))
     except kmq.LeaseExpiredError:
-        pipe.send(("late", time.time(), place))
+        pipe.send(("late", begin, place))
 
 
 class Had(NamedTuple):
@@ -72,6 +73,8 @@ class Receivers:
     had: dict[tuple[str, int], list[Had]] = field(default_factory=lambda: defaultdict(list))
     #: What each delivery was answered: it is done, or it was to fail.
     answered: dict[tuple[str, int, int], str] = field(default_factory=dict)
+    #: When the last answer to each delivery began.
+    tried: dict[tuple[str, int, int], float] = field(default_factory=dict)
     late: int = 0
     stopped: int = 0
 
@@ -97,9 +100,11 @@ class Receivers:
             for topic, offset, delivery, until in facts:
                 had = Had(delivery, when, until.timestamp())
                 self.had[topic, offset].append(had)
-        elif what in ("done", "failed"):
-            self.answered[facts] = what
-        elif what == "late":
-            self.late += 1
-        else:
+        elif what == "stopped":
             self.stopped += 1
+        else:
+            self.tried[facts] = when
+            if what == "late":
+                self.late += 1
+            else:
+                self.answered[facts] = what

@@ -1,15 +1,18 @@
 """One queue and many processes that receive from it: killed, stopped and continued.
 
 Finds: a record that two hold at a time, one that comes again after its answer was accepted, one
-that is lost with the process that held it, and an answer that is accepted too late.
+that is lost with the process that held it, and an answer that is accepted too late. Of the records
+of a key, with order "strict" of all: two in different hands, and one that comes too early.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+from collections import defaultdict
 from contextlib import ExitStack
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -19,22 +22,27 @@ from tests.e2e.queue_workers import QUEUE, Receivers
 
 pytestmark = pytest.mark.e2e
 
-LOCK, RECORDS = 1.0, 750
+LOCK, RECORDS = 1.0, 450
+#: How many keys the records of a queue have by turns, so that these come in order.
+KEYS = {"none": 10**9, "key": 30, "strict": 1}
 
 
 class Shop:
     """A store with a queue, and what was sent to it."""
 
-    def __init__(self, url: str, stack: ExitStack) -> None:
+    def __init__(self, url: str, order: str, stack: ExitStack) -> None:
         self.store = stack.enter_context(kmq.open(url, durability="os"))
         self.store.create_topic("t")
-        self.store.create_queue(QUEUE, topics=["t"], lock_timeout=LOCK, max_deliveries=None)
+        self.store.create_queue(
+            QUEUE, topics=["t"], order=order, lock_timeout=LOCK, max_deliveries=None
+        )
+        self._keys = KEYS[order]
         self._producer = stack.enter_context(self.store.producer(linger=0.001))
         self.sent = 0
 
     def send(self) -> None:
-        for n in range(RECORDS):
-            self._producer.send("t", b"%d" % n)
+        for n in range(self.sent, self.sent + RECORDS):
+            self._producer.send("t", b"%d" % n, key=b"%d" % (n % self._keys))
         self._producer.flush()
         self.sent += RECORDS
 
@@ -53,10 +61,35 @@ def _check_history(receivers: Receivers) -> None:
             assert answer == "failed" or following.begin >= had.end
 
 
-def test_each_record_is_held_by_one_until_it_is_answered_or_its_lock_ends(tmp_path: Path):
+def _check_order(receivers: Receivers, keys: int) -> None:
+    """Of each key one receiver at a time has records: the first ones that are not finished.
+
+    A lock's end tells when its record was acquired, by the log's time, whatever stops a process.
+    """
+    acquired: dict[int, dict[float, list[tuple[int, float]]]] = defaultdict(dict)
+    for (topic, offset), times in receivers.had.items():
+        for had in times:
+            kept = receivers.tried.get((topic, offset, had.delivery), had.begin)
+            rows = acquired[offset % keys].setdefault(had.end, [])
+            rows.append((offset, min(kept, had.end)))
+    for rounds in acquired.values():
+        for (_, before), (end, rows) in pairwise(sorted(rounds.items())):
+            begin = round(end - LOCK, 6)
+            assert begin >= max(kept for _, kept in before), f"two had records, one {rows}"
+        later: set[int] = set()
+        for _, rows in sorted(rounds.items(), reverse=True):
+            offsets = {offset for offset, _ in rows}
+            assert max(offsets) < min(later - offsets, default=inf), "an earlier one came later"
+            later |= offsets
+
+
+@pytest.mark.parametrize("order", KEYS)
+def test_each_record_is_held_by_one_until_it_is_answered_or_its_lock_ends(
+    tmp_path: Path, order: str
+):
     url = str(tmp_path / "store")
     with ExitStack() as stack:
-        shop = Shop(url, stack)
+        shop = Shop(url, order, stack)
         receivers = Receivers(stack, url)
         for seed in range(6):
             receivers.start(seed)
@@ -81,3 +114,4 @@ def test_each_record_is_held_by_one_until_it_is_answered_or_its_lock_ends(tmp_pa
         receivers.hear(lambda: not receivers.pipes)
     assert len(receivers.had) == shop.sent
     _check_history(receivers)
+    _check_order(receivers, KEYS[order])
