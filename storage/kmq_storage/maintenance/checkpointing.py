@@ -16,6 +16,7 @@ from kmq_storage.log.moving import trying_again
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.maintenance.reports import CheckpointReport
 from kmq_storage.model import LogDamage
+from kmq_storage.objects.allocators import give_back
 
 
 def checkpoint(log: CommitLog) -> CheckpointReport:
@@ -34,7 +35,9 @@ def new_checkpoint(log: CommitLog) -> CheckpointReport:
 def _trying(log: CommitLog, write: Callable[[CommitLog], CheckpointReport]) -> CheckpointReport:
     check_writable(log.files)
     with translated(log.files.url):
-        return trying_again(lambda: write(log))
+        report = trying_again(lambda: write(log))
+    give_back()  # a queue with a million records took 200 MiB
+    return report
 
 
 def _written_unless_there(log: CommitLog) -> CheckpointReport:

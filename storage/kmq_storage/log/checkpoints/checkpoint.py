@@ -40,6 +40,7 @@ from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.proven_reads import proven
 from kmq_storage.log.state.queues.snapshot import queues_snapshot, restore_queues, rows_snapshot
 from kmq_storage.log.state.store_state import StoreState
+from kmq_storage.objects.allocators import give_back
 from kmq_storage.objects.files import Files
 from kmq_storage.objects.mapping import brought_in
 
@@ -70,6 +71,8 @@ class Checkpoint:
         state = restored(self.members, Manifest(files, self.refs) if indexed else None)
         queues = self.parts.get("queues", b"")
         restore_queues(state.queues, self.members.get("queues", []), queues)
+        if queues:
+            give_back()  # what a million rows were read from takes more memory than they do
         state.uniqs.restore(self.parts.get("uniqs", b""))
         state.time = self.cursor.time
         return state
@@ -229,6 +232,7 @@ def write_pages(
     if state.queues:
         members["queues"] = queues_snapshot(state.queues)
         parts["queues"] = rows_snapshot(state.queues)
+        give_back()  # before as much is taken for the root
     for topic in state.topics.values():  # the own state of this checkpoint
         state.uniqs.expire(topic.id, state.time, topic.settings.uniq_window)
     if state.uniqs:

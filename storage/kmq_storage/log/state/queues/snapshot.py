@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kmq_storage.format.plain_columns import fixed_batch
+from kmq_storage.arrays import Array
+from kmq_storage.format.plain_columns import fixed_batch, numbers_of
 from kmq_storage.format.queue_entries import QueueStateEntry, Run
 from kmq_storage.log.state.queues.queue import Queue, Slip
 from kmq_storage.log.state.queues.queues import Queues, queue_settings_of
@@ -20,6 +22,8 @@ from kmq_storage.log.state.queues.topics import Binding
 _COLUMNS = ROW.names or ()
 #: The row of older versions, whose delivery number had four bytes.
 _OLDER_ROW = np.dtype([(name, "<i4" if name == "count" else ROW[name]) for name in _COLUMNS])
+#: Rows that are restored together: those of some blocks.
+_PIECE = 1 << 16
 _SCHEMA = pa.schema(
     [("source", pa.int32()), *((name, pa.from_numpy_dtype(ROW[name])) for name in _COLUMNS)]
 )
@@ -118,8 +122,8 @@ def restore_queues(queues: Queues, members: list[Any], rows: bytes) -> None:
         queue = _restored_queue(facts)
         queues.add(queue)
         sources += queue.sources.values()
-    for source, table in zip(sources, _tables(rows, len(sources)), strict=True):
-        source.rows.put(table)
+    for number, table in _tables(rows):
+        sources[number].rows.put(table)
 
 
 def _restored_queue(facts: dict[str, Any]) -> Queue:
@@ -152,13 +156,27 @@ def _restored_binding(periods: list[Any]) -> Binding:
     return Binding(tuple((tuple(starts), expression) for starts, expression in periods))
 
 
-def _tables(rows: bytes, count: int) -> list[Any]:
-    """The rows of each partition."""
-    if not (rows and count):
-        return [np.zeros(0, ROW)] * count
-    batch = pa.ipc.open_stream(b64decode(rows)).read_next_batch()
-    table = np.zeros(batch.num_rows, ROW)
+def _tables(rows: bytes) -> Iterator[tuple[int, Array]]:
+    """The rows of each partition, with its number, some at a time."""
+    if not rows:
+        return
+    stream = b64decode(rows)
+    numbers = _column(stream, "source")
+    starts = range(0, len(numbers), _PIECE)
+    pieces = [np.zeros(min(_PIECE, len(numbers) - start), ROW) for start in starts]
     for name in _COLUMNS:
-        table[name] = np.from_dlpack(batch.column(name))
-    bounds = np.from_dlpack(batch.column("source")).searchsorted(np.arange(1, count))
-    return np.split(table, bounds)
+        column = _column(stream, name)
+        for start, piece in zip(starts, pieces, strict=True):
+            piece[name] = column[start : start + len(piece)]
+    for start in starts:
+        piece = pieces.pop(0)  # let go, as who gets it keeps a copy
+        here = numbers[start : start + len(piece)]
+        bounds = np.flatnonzero(np.diff(here)) + 1
+        yield from zip(here[[0, *bounds]].tolist(), np.split(piece, bounds), strict=True)
+
+
+def _column(stream: bytes, name: str) -> Array:
+    """One column of the rows: unpacked by itself, as all take as much memory as the rows."""
+    options = pa.ipc.IpcReadOptions(included_fields=[_SCHEMA.get_field_index(name)])
+    batch = pa.ipc.open_stream(stream, options=options).read_next_batch()
+    return numbers_of(batch.column(name))
