@@ -170,7 +170,7 @@ QUEUES = Group(
         *("one_by_one", "in_step", "sqlite_one_by_one", "redis_one_by_one"),
         *("groups_fsync", "sqlite_groups_fsync", "redis_groups_fsync"),
         *("arrow", "one_receiver", "eight_receivers", "tens", "tens_in_threads"),
-        *("delayed", "lateness"),
+        *("delayed", "in_flight", "lateness"),
     ),
     (
         Figure("put, receive, ack one by one, os, per second", "one_by_one.rate", 5e4, 1.0),
@@ -188,6 +188,8 @@ QUEUES = Group(
         Figure("receive and ack by ten, 8 threads / one", "tens_in_threads.rate", "tens.rate"),
         Figure("MB to open a store with 1,000,000 delayed records", "delayed.held_mb", 500, 1.0),
         Figure("its opening and counting them, of a second", "delayed.open_ms", 1_000, 1.0),
+        Figure("MB to hold 1,000,000 in flight, own memory", "in_flight.own_mb", 500, 1.0),
+        Figure("the same with the pages of files", "in_flight.peak_mb", 500, 1.0),
         Figure(
             "ms that a due record is late beside a million others, p99, of 100",
             "lateness.p99_ms",

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import kmq_spark as kmq
@@ -24,6 +25,8 @@ _RECEIVERS = 8
 _GROUP = 100
 #: Delayed records that become due within a second.
 _DUE = 300
+#: Checkpoints while records are in flight.
+_CHECKPOINTS = 5
 
 _Work = Callable[[kmq.Queue, kmq.Producer, list[bytes]], None]
 
@@ -243,6 +246,56 @@ def delayed(job: Job) -> Measure:
     return measure
 
 
+def in_flight(job: Job) -> Measure:
+    """Put and received, as many as there are; what holding them takes, with maintenance.
+
+    Checkpoints are written meanwhile, and some more records acknowledged one by one.
+    """
+
+    def measure() -> Sample:
+        with _filled(job) as (_, path):
+            told = SPAWN.Queue()
+            holder = SPAWN.Process(target=_hold, args=(path, job.sizes.records, told))
+            holder.start()
+            own, peak = told.get(timeout=300)
+            holder.join()
+        return {"own_mb": own, "peak_mb": peak}
+
+    return measure
+
+
+def _hold(url: str, count: int, told: Any) -> None:
+    with (
+        kmq.open(url, durability="os") as store,
+        store.queue(_QUEUE, prefetch=1) as queue,
+        store.producer(linger=0.0) as producer,
+        _own_memory() as seen,
+    ):
+        while count > 0:
+            count -= queue.receive_arrow(count).num_rows
+        for _ in range(_CHECKPOINTS):
+            for _ in range(_GROUP):
+                producer.send_to_queue(_QUEUE, b"one more").result()
+                queue.ack(queue.receive())
+            store.checkpoint()
+        told.put((max(seen), _status("VmHWM")))
+
+
+@contextmanager
+def _own_memory() -> Iterator[list[float]]:
+    """The memory of this process in MiB without the pages of files, looked at all the time."""
+    seen, ended = [_status("RssAnon")], Event()
+
+    def look() -> None:
+        while not ended.wait(0.003):
+            seen.append(_status("RssAnon"))
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(look)
+        yield seen
+        ended.set()
+
+
 def _delay_all(store: kmq.Store, job: Job) -> None:
     with store.producer() as producer:
         for value in dataset.values(job.sizes.records):
@@ -282,6 +335,10 @@ def lateness(job: Job) -> Measure:
 def _count(url: str, told: Any) -> None:
     with stopwatch() as watch, kmq.open(url, maintenance=False) as store:
         count = store.queue(_QUEUE).stats().delayed
+    told.put((watch.seconds, count, _status("VmHWM")))
+
+
+def _status(name: str) -> float:
+    """A size that the kernel tells of this process, in MiB."""
     status = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
-    told.put((watch.seconds, count, peak))
+    return next(int(line.split()[1]) for line in status if line.startswith(name)) / 1024
