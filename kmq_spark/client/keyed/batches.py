@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmq_spark.client.keyed.values import wrong_length
-from kmq_spark.errors import InvalidRequestError
+from kmq_spark.errors import InvalidRequestError, NotFoundError, OffsetOutOfRangeError
 from kmq_storage import limits
 from kmq_storage.format.binary_columns import FEW, binary_column
 from kmq_storage.numeric import whole
@@ -139,17 +139,20 @@ def _binary(name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chun
 class IndexSequence(Sequence[int]):
     """The indexes of the messages of a batch, computed when one is looked at."""
 
-    def __init__(self, length: int, work_out: Callable[[], list[int]]) -> None:
+    def __init__(self, length: int, work_out: Callable[[int, int], list[int]]) -> None:
+        """`work_out` gets the number of the first message, and that behind the last."""
         self._length = length
-        #: None when it was called: it is dropped then, and the names of the queues with it.
-        self._work_out: Callable[[], list[int]] | None = work_out
+        #: None when all are known: it is dropped then, and the names of the queues with it.
+        self._work_out: Callable[[int, int], list[int]] | None = work_out
         self._known: list[int] = []
+        #: Whether some are not to be known any more: then each is worked out by itself.
+        self._is_partial = False
 
     @property
     def _indexes(self) -> list[int]:
         work_out = self._work_out
         if work_out is not None:  # another thread may do the same
-            self._known = work_out()
+            self._known = work_out(0, self._length)
             self._work_out = None
         return self._known
 
@@ -161,7 +164,17 @@ class IndexSequence(Sequence[int]):
     @overload
     def __getitem__(self, at: slice) -> list[int]: ...
     def __getitem__(self, at: int | slice) -> int | list[int]:
-        return self._indexes[at]
+        work_out = self._work_out
+        if work_out is None or not self._is_partial:
+            try:
+                return self._indexes[at]
+            except (NotFoundError, OffsetOutOfRangeError):
+                self._is_partial = True
+        assert work_out is not None, "what is known raises no such error"
+        wanted = range(self._length)[at]
+        if isinstance(wanted, range):
+            return [self[each] for each in wanted]
+        return work_out(wanted, wanted + 1)[0]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sequence) or isinstance(other, str | bytes):

@@ -114,16 +114,18 @@ class KeyedQueues(Resource):
         self._check_open()  # also when there is nothing to put
         table = checked_table(batch)
         if not table.num_rows:
-            return IndexSequence(0, list)
+            return IndexSequence(0, lambda _first, _end: [])
         self._producer._check_waits()  # before anything is sent
         sent: Any = self._producer.send_arrow(self.name, table)
         ((first, _),) = sent.result().offsets.values()
         keys, topic_id = table.column("key"), sent[0].topic_id
         shared = self._shared  # it outlives this handle
-        return IndexSequence(
-            len(keys),
-            lambda: shared.looked_up(lambda reader: _indexes(reader, keys, first, topic_id)),
-        )
+
+        def work_out(low: int, high: int) -> list[int]:
+            some, at = keys.slice(low, high - low), _known(first) + low
+            return shared.looked_up(lambda reader: _indexes(reader, some, at, topic_id))
+
+        return IndexSequence(len(keys), work_out)
 
     def delete(self, *queues: str | bytes) -> None:
         """Delete queues with all messages that were put so far; returns when that is durable.
@@ -303,8 +305,7 @@ def _indexes(reader: QueueReader, keys: pa.ChunkedArray, first: int, topic_id: b
     """Return the indexes of messages for these queues, whose offsets begin at `first`."""
     found: list[int] = []
     for some in keys.chunks:
-        at = _known(first) + len(found)
-        found += reader.indexes_of(some, at, topic_id).tolist()
+        found += reader.indexes_of(some, first + len(found), topic_id).tolist()
     return found
 
 

@@ -123,6 +123,23 @@ def test_the_index_of_a_message_that_was_dropped_is_not_invented(
     assert queues.put("b", b"4").result() == 1
 
 
+def test_of_a_batch_only_the_indexes_of_dropped_messages_are_lost(
+    store: kmq.Store, queues: KeyedQueues
+):
+    batch = queues.put_batch(["gone", "kept", "gone", "late", "kept"], [b"x"] * 5)
+    queues.delete("gone", "late")
+    store.seal()
+    assert (batch[1], batch[-1], batch[4:]) == (0, 1, [1])
+    for at, name in ((0, b"gone"), (3, b"late")):
+        with pytest.raises(NotFoundError, match="ended since") as told:
+            batch[at]
+        assert told.value.context["queue"] == name
+    with pytest.raises(NotFoundError):
+        batch[1:]
+    with pytest.raises(IndexError):
+        batch[5]
+
+
 def test_a_producer_ends_a_queue_by_a_record_without_a_value(store: kmq.Store, queues: KeyedQueues):
     with store.producer() as producer:
         with producer.transaction() as tx:

@@ -161,6 +161,16 @@ def test_indexes_that_are_asked_for_after_a_trim_are_not_invented(
     assert later.result() == 2
 
 
+def test_indexes_of_the_messages_of_a_batch_that_a_trim_left_are_told(
+    store: kmq.Store, queues: KeyedQueues
+):
+    batch = queues.put_batch(["a", "b", "a"], [b"1", b"2", b"3"])
+    store.trim("inbox", {0: 1})
+    assert batch[1:] == [0, 1]
+    with pytest.raises(OffsetOutOfRangeError, match="trimmed since"):
+        batch[0]
+
+
 def test_the_last_message_that_a_trim_took_is_told_as_trimmed(
     store: kmq.Store, queues: KeyedQueues
 ):

@@ -56,7 +56,7 @@ def test_no_module_uses_the_property_whose_lock_a_fork_may_leave_taken():
 def test_threads_that_look_at_the_same_indexes_at_the_same_time_see_them():
     both = threading.Barrier(2, timeout=30)
 
-    def worked_out() -> list[int]:
+    def worked_out(_first: int, _end: int) -> list[int]:
         both.wait()
         return [7, 8]
 
