@@ -27,7 +27,6 @@ from benchmarks.races.race_messages import (
 )
 from benchmarks.races.workers import Meter, Took
 from kmq_spark import openmessaging as oms
-from kmq_storage.names import queue_log
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -98,17 +97,25 @@ def send_batches(task: Task) -> Took:
 
 
 def pull_batches(task: Task) -> Took:
-    """Read everything of a consumer as tables."""
+    """Read everything of a consumer as tables; those of the queue are acknowledged."""
     meter, expected = Meter(), np.zeros((len(NAMES), USERS), np.int64)
-    stored = {queue_log(NAMES[n]) if _is_queue(n) else NAMES[n]: n for n in task.own}
-    with _store(task.path).consumer() as consumer, meter.timing():
-        consumer.subscribe(list(stored))
+    topics = {NAMES[n]: n for n in task.own if not _is_queue(n)}
+    (number,) = (n for n in task.own if _is_queue(n))
+    store = _store(task.path)
+    queue = store.queue(NAMES[number])
+    with store.consumer(topics=list(topics)) as consumer, meter.timing():
         while (table := consumer.consume_arrow(_READ, timeout=0.0)) is not None:
             for rows in table.to_batches():
-                topics = rows.column("topic")
-                assert pc.all(pc.equal(topics, topics[0])).as_py(), "a topic"
-                number = stored[topics[0].as_py()]
+                names = rows.column("topic")
+                assert pc.all(pc.equal(names, names[0])).as_py(), "a topic"
+                topic = topics[names[0].as_py()]
+                expect(rows, topic, expected[topic])
+        while (table := queue.receive_arrow(_READ)).num_rows:
+            _expect_no_keys(table)  # nobody gets them again
+            for rows in table.to_batches():
+                assert rows.column("topic").null_count == rows.num_rows, "a topic"
                 expect(rows, number, expected[number])
+            queue.ack(table)
     _expect_all(task, expected)
     return meter.took()
 
@@ -197,12 +204,24 @@ def pull_calls(task: Task) -> Took:
 
 
 def expect_no_keys(path: str) -> None:
-    """AssertionError where a message has a key: none was sent with one, and no poll tells it."""
-    with kmq.open(path, read_only=True) as store:
+    """AssertionError where a message has a key: none was sent with one, and no poll tells it.
+
+    Of queues it is what nobody has acknowledged, that of their topics among it.
+    """
+    with kmq.open(path) as store:
         for number, name in enumerate(NAMES):
-            log = queue_log(name) if _is_queue(number) else name
-            for rows in store.read(log, columns=["key"]):
-                assert rows.column("key").null_count == rows.num_rows, "a key"
+            if _is_queue(number):
+                queue = store.queue(name)
+                while (table := queue.receive_arrow()).num_rows:
+                    _expect_no_keys(table)
+                    queue.ack(table)
+            else:
+                for rows in store.read(name, columns=["key"]):
+                    _expect_no_keys(rows)
+
+
+def _expect_no_keys(rows: pa.RecordBatch | pa.Table) -> None:
+    assert rows.column("key").null_count == rows.num_rows, "a key"
 
 
 _Phase = Callable[[Task], Took]
