@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
@@ -28,8 +28,8 @@ TOPIC, CHECKED, READ_SHARE = "race", 10, 10
 _BATCH, _TOGETHER = 1 << 19, 1 << 20
 #: Messages that are made and compared at a time: what the race has of its own takes no memory.
 _COMPARED = 1 << 16
-#: Of one-by-one calls so many are made, by all workers together: measured, not endured.
-PUTS, CHECKS, READS = 500_000, 20_000, 200_000
+#: Calls one by one after which what they gave is compared.
+_CALLS = 1 << 12
 #: Few, since what is read ahead for one is there for the next ones.
 COLD = 60
 
@@ -58,23 +58,9 @@ class Race:
         return self.messages // self.queues
 
     @property
-    def one_by_one(self) -> int:
-        """The messages that it puts by a call for each."""
-        return min(self._share(PUTS), len(self.mine))
-
-    @property
     def checked(self) -> int:
         """The checks that it makes: all workers together make all of them."""
-        return self._share(self.checks)
-
-    @property
-    def checked_one_by_one(self) -> int:
-        """Those by a call for each."""
-        return min(self._share(CHECKS), self.checked)
-
-    def _share(self, count: int) -> int:
-        """Its share of so many; those that don't come out even are the first workers'."""
-        return len(range(self.number, count, self.workers))
+        return len(range(self.number, self.checks, self.workers))
 
     def random(self, count: int) -> tuple[_Numbers, _Numbers]:
         """Random queues, and an index some ten before a random one of each."""
@@ -193,25 +179,36 @@ def _expect(found: pa.Table, asked: _Numbers, firsts: _Numbers, counts: _Numbers
 
 
 def put_one_by_one(race: Race) -> Took:
-    """Put some messages with a call for each; the comparing is not timed."""
-    mine, meter = race.mine[: race.one_by_one], Meter()
-    names = [name_of(queue) for queue in mine.tolist()]
-    values = messages(mine, np.full(len(mine), race.rounds)).to_pylist()
+    """Put every message of its queues with a call for each; the making of them is not timed."""
+    mine, meter = race.mine, Meter()
+    names, count = [name_of(queue) for queue in mine.tolist()], race.rounds * len(mine)
     with kmq.open(race.url) as store:
         queues = store.keyed_queues(TOPIC)
-        with meter.timing():
-            for name, value in zip(names, values, strict=True):
-                queues.put(name, value)
-            queues.flush()
-        found = queues.get_many(names, race.rounds, 2)
-    _expect(found, mine, np.full(len(mine), race.rounds), np.ones(len(mine), np.int64))
+        for first in range(0, count, _BATCH):
+            indexes, places = np.divmod(np.arange(first, min(first + _BATCH, count)), len(mine))
+            values = messages(mine[places], indexes).to_pylist()
+            some = [names[place] for place in places.tolist()]
+            with meter.timing():
+                for name, value in zip(some, values, strict=True):
+                    queues.put(name, value)
+                queues.flush()  # else the rest goes to the disk while the next ones are made
     return meter.took()
 
 
 def check_one_by_one(race: Race) -> Took:
-    """Get ten messages of some random queues with a call for each; what came before warms up."""
-    asked, indexes = race.random(2 * race.checked_one_by_one)
-    return _got(race, asked, indexes, race.checked_one_by_one)
+    """Get ten messages of random queues with a call for each; the comparing is not timed."""
+    asked, indexes = race.random(race.checked)
+    meter = Meter()
+    with kmq.open(race.url, read_only=True) as store:
+        _check(race, store.keyed_queues(TOPIC), asked, indexes, meter)
+    return meter.took()
+
+
+def _check(
+    race: Race, queues: KeyedQueues, asked: _Numbers, firsts: _Numbers, meter: Meter
+) -> None:
+    counts = _got(queues, asked, firsts, meter)
+    assert (counts == np.minimum(race.rounds - firsts, CHECKED)).all(), "the number of messages"
 
 
 def check_cold(race: Race) -> Took:
@@ -222,12 +219,15 @@ def check_cold(race: Race) -> Took:
         os.fdatasync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(fd)
-    faults, read = getrusage(RUSAGE_SELF).ru_majflt, _read_bytes()
-    took = _got(race, asked, indexes, 1)
+    faults, read, meter = getrusage(RUSAGE_SELF).ru_majflt, _read_bytes(), Meter()
+    with kmq.open(race.url, read_only=True) as store:
+        queues = store.keyed_queues(TOPIC)
+        _check(race, queues, asked[:1], indexes[:1], Meter())
+        _check(race, queues, asked[1:], indexes[1:], meter)
     faults, read = getrusage(RUSAGE_SELF).ru_majflt - faults, _read_bytes() - read
     told = f"{faults / (COLD + 1):.2f} major faults and {read / (COLD + 1) / (1 << 20):.1f} MiB"
     print(f"{told} of the disk a check, the first `get` of the process among them")
-    return took
+    return meter.took()
 
 
 def _read_bytes() -> int:
@@ -236,45 +236,47 @@ def _read_bytes() -> int:
     return int(line.split()[1])
 
 
-def to_read_one_by_one(race: Race) -> _Numbers:
-    """The queues that a worker reads one by one."""
-    return to_read(race)[: READS // race.workers // max(race.rounds, 1) + 1]
-
-
 def read_one_by_one(race: Race) -> Took:
-    """Read some queues whole, in turn, ten messages a call; what is too much is read, too."""
-    counts, meter = Counter(dict.fromkeys(to_read_one_by_one(race).tolist(), 0)), Meter()
-    left = list(counts)
+    """Read its queues whole, in turn, ten messages a call; what is too much is read, too."""
+    left, meter = to_read(race), Meter()
+    firsts = np.zeros(len(left), np.int64)
     with kmq.open(race.url, read_only=True) as store:
         queues = store.keyed_queues(TOPIC)
-        while left:
-            found = {queue: len(_got_of(queues, queue, counts[queue], meter)) for queue in left}
-            counts.update(found)
-            left = [queue for queue in left if found[queue] == CHECKED]
-    assert all(count == race.rounds for count in counts.values()), "the number of messages"
+        while len(left):
+            counts = _got(queues, left, firsts, meter)
+            firsts, more = firsts + counts, counts == CHECKED
+            assert (firsts[~more] == race.rounds).all(), "the number of messages"
+            left, firsts = left[more], firsts[more]
     return meter.took()
 
 
-def _got(race: Race, asked: _Numbers, firsts: _Numbers, untimed: int) -> Took:
-    meter, warming = Meter(), Meter()
-    with kmq.open(race.url, read_only=True) as store:
-        queues: KeyedQueues = store.keyed_queues(TOPIC)
-        for number, (queue, first) in enumerate(zip(asked.tolist(), firsts.tolist(), strict=True)):
-            most = min(race.rounds - first, CHECKED)  # none of those that were put one by one
-            found = _got_of(queues, queue, first, warming if number < untimed else meter, most)
-            assert len(found) == most, "the number of messages"
-    return meter.took()
+def _got(queues: KeyedQueues, asked: _Numbers, firsts: _Numbers, meter: Meter) -> _Numbers:
+    """How many messages a `get` of ten gives of each queue; the comparing is not timed."""
+    counts = np.zeros(len(asked), np.int64)
+    for at in range(0, len(asked), _CALLS):
+        some, since = asked[at : at + _CALLS], firsts[at : at + _CALLS]
+        calls = list(zip(map(name_of, some.tolist()), since.tolist(), strict=True))
+        with meter.timing():
+            found = [queues.get(name, first, CHECKED) for name, first in calls]
+        counts[at : at + _CALLS] = _expect_lists(found, some, since)
+    return counts
 
 
-def _got_of(
-    queues: KeyedQueues, queue: int, first: int, meter: Meter, most: int = CHECKED
-) -> list[bytes]:
-    """What a `get` gives, as it was put; the comparing is not timed."""
-    name = name_of(queue)
-    with meter.timing():
-        found = queues.get(name, first, most)
-    count = min(len(found), most)
-    expected = messages(np.full(count, queue), np.arange(first, first + count))
-    assert found == expected.to_pylist(), "a content"
-    assert {type(each) for each in found} <= {bytes}, "the type of a message"
-    return found
+def _expect_lists(found: list[list[bytes]], asked: _Numbers, firsts: _Numbers) -> _Numbers:
+    """How many messages each queue gave; AssertionError unless they are as they were put."""
+    counts = np.array([len(each) for each in found])
+    begins = np.repeat(np.cumsum(counts) - counts - firsts, counts)
+    indexes = np.arange(counts.sum()) - begins
+    expected = messages(np.repeat(asked, counts), indexes).to_pylist()
+    given = [message for each in found for message in each]
+    assert given == expected, "a content"
+    assert {type(each) for each in given} <= {bytes}, "the type of a message"
+    return counts
+
+
+_Phase = Callable[[Race], Took]
+#: How messages are put, checked and read.
+PHASES: dict[str, tuple[_Phase, _Phase, _Phase]] = {
+    "batches": (put, check, read),
+    "one-by-one": (put_one_by_one, check_one_by_one, read_one_by_one),
+}

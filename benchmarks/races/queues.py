@@ -2,13 +2,14 @@
 
 Puts messages round-robin over the queues, checks ten of a random queue from a random index on, a
 million times, and reads a tenth of the queues in order; every content and count is compared. By
-batches, and one by one for a share of the work. Prints its tables beside the published ones.
+batches, and all of it again with a call for each. Prints its tables beside the published ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import resource
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -55,72 +56,89 @@ PUBLISHED: tuple[tuple[str, Done, Done, Done, float | None], ...] = (
 )
 
 
-def run(options: argparse.Namespace, folder: str) -> tuple[list[Phase], tuple[int, int]]:
-    """Every phase, and the bytes on disk of what was put and sorted: at most, and in the end."""
-    workers = options.processes * options.threads
+@dataclass(frozen=True)
+class Result:
+    """One race: how, its phases, and the bytes on disk behind sorting and behind collecting."""
+
+    by: str
+    phases: dict[str, Phase]
+    most: int
+    stored: int
+
+    @property
+    def name(self) -> str:
+        """How, for its line of a table."""
+        return self.by.replace("-", " ")
+
+    @property
+    def sent(self) -> Done:
+        """What was put, and the seconds until it was sorted and the log of it deleted."""
+        took = (self.phases[name].took.seconds for name in ("put", "sort", "collect"))
+        return self.phases["put"].count, sum(took)
+
+    def done(self, name: str) -> Done:
+        """The count and the seconds of a phase."""
+        return self.phases[name].count, self.phases[name].took.seconds
+
+
+def run(options: argparse.Namespace, folder: str, by: str) -> Result:
+    """One race over a store of its own, which goes with it."""
+    workers, path = options.processes * options.threads, f"{folder}/{by}"
     size = (options.queues, options.messages, options.checks, workers)
-    at_once = options.checks_at_once
-    races = [Race(f"{folder}/store", *size, number, at_once) for number in range(workers)]
-    phases.prepare(races[0], options.compression)
-    done: list[Phase] = []
+    races = [Race(path, *size, number, options.checks_at_once) for number in range(workers)]
+    race, done = races[0], dict[str, Phase]()
+    put, check, read = phases.PHASES[by]
+    phases.prepare(race, options.compression)
 
     def do(name: str, count: float, work: Callable[[Race], Took], doers: Sequence[Race]) -> None:
-        done.append(Phase(name, count, crew.do(work, doers)))
-        took = done[-1].took
+        done[name] = Phase(name, count, crew.do(work, doers))
+        took = done[name].took
         seconds = f"{took.seconds:>9.2f} s {took.cpu:>9.2f} s of CPU"
-        print(f"{name:18} {count:>13,.0f} {seconds} {took.memory // _MIB:>6} MiB", flush=True)
+        told = f"{name}, {by}"
+        print(f"{told:22} {count:>13,.0f} {seconds} {took.memory // _MIB:>6} MiB", flush=True)
 
     with Crew(options.processes, options.threads) as crew:
-        race = races[0]
-        do("put", race.rounds * race.queues, phases.put, races)
+        do("put", race.rounds * race.queues, put, races)
         do("sort", race.rounds * race.queues, phases.sort, races[:1])
-        most = stored_bytes(race.url)
+        most = stored_bytes(path)
         do("collect", 1, phases.collect, races[:1])
-        stored = most, stored_bytes(race.url)
+        stored = stored_bytes(path)
         do("reopen", 1, phases.reopen, races[:1])
-        do("check", sum(each.checked for each in races), phases.check, races)
-        do("read", sum(map(len, map(phases.to_read, races))) * race.rounds, phases.read, races)
-        few = sum(each.checked_one_by_one for each in races)
-        do("check one by one", few, phases.check_one_by_one, races)
-        slow = sum(len(phases.to_read_one_by_one(each)) for each in races)
-        do("read one by one", slow * race.rounds, phases.read_one_by_one, races)
+        do("check", sum(each.checked for each in races), check, races)
+        do("read", sum(map(len, map(phases.to_read, races))) * race.rounds, read, races)
         crew.do(phases.expect_counts, races)  # not before: it reads from all queues
-        do("put one by one", sum(each.one_by_one for each in races), phases.put_one_by_one, races)
     with Crew(1, 1) as crew:  # those of before have pages mapped, which are not dropped
         do("check cold", phases.COLD, phases.check_cold, races[:1])
-    return done, stored
+    shutil.rmtree(path)
+    return Result(by, done, most, stored)
 
 
-def tables(done: list[Phase], stored: tuple[int, int]) -> str:
+def tables(results: Sequence[Result]) -> str:
     """The figures beside the published ones, and what the whole race would take."""
-    by = {phase.name: phase for phase in done}
-    put, check, read = (by[name] for name in ("put", "check", "read"))
-    send = (put.count, sum(by[name].took.seconds for name in ("put", "sort", "collect")))
-    ours = (send, (check.count, check.took.seconds), (read.count, read.took.seconds))
     lines = [
         "| | messages | send s | check s | consume s | sent/s | checks/s | consumed/s | TPS |",
         "|---|---|---|---|---|---|---|---|---|",
-        _line("kmq, batches, sorting in send", *ours, None),
-        *(_line(*published) for published in PUBLISHED),
-        "",
-        "| kmq | put/s | checks/s | read/s |",
-        "|---|---|---|---|",
-        _rates("batches", put, check, read),
-        _rates("one by one", *(by[f"{n} one by one"] for n in ("put", "check", "read"))),
-        "",
-        *_rest(by, send[1], stored),
     ]
+    for each in results:
+        name = f"kmq, {each.name}, sorting in send"
+        lines.append(_line(name, each.sent, each.done("check"), each.done("read"), None))
+    lines += [_line(*published) for published in PUBLISHED]
+    lines += ["", "| kmq | put/s | sorted/s | checks/s | read/s |", "|---|---|---|---|---|"]
+    for each in results:
+        rates = (f"{each.phases[n].rate:,.0f}" for n in ("put", "sort", "check", "read"))
+        lines.append(f"| {each.name} | {' | '.join(rates)} |")
+    for each in results:
+        lines += ["", f"{each.name.capitalize()}:", *_rest(each)]
     return "\n".join(lines)
 
 
-def _rest(by: dict[str, Phase], seconds: float, stored: tuple[int, int]) -> Iterator[str]:
-    count, sort = by["put"].count, by["sort"]
+def _rest(result: Result) -> Iterator[str]:
+    by, (count, seconds) = result.phases, result.sent
     memory = max(phase.took.memory for phase in by.values()) // _MIB
-    yield f"Sorted at {sort.rate:,.0f} messages/s."
     yield f"Opened, with the first get, in {by['reopen'].took.seconds:.2f} s (limit 1 s)."
     yield f"A process has at most {memory} MiB above the page cache (limit 1 GB)."
     yield f"A check takes {1e3 / by['check cold'].rate:.2f} ms where nothing is in memory."
-    most, each = (size / count for size in stored)
+    most, each = result.most / count, result.stored / count
     yield f"{each:.0f} bytes on disk a message, {most:.0f} until the log is deleted."
     if count < _TELLING:
         return
@@ -137,31 +155,25 @@ def _line(name: str, sent: Done, checks: Done, consumed: Done, published: float 
     return f"| {name} | {sent[0]:,.0f} | {seconds} | {rates} | {total:,.0f} |"
 
 
-def _rates(name: str, *done: Phase) -> str:
-    return f"| {name} | {' | '.join(f'{phase.rate:,.0f}' for phase in done)} |"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the race and print its tables."""
     options = _parsed(arguments)
     with own_folder(options.folder) as folder:
         with page_cache.filled(folder) if options.fill_memory else nullcontext():
-            print(tables(*run(options, folder)))
+            print(tables([run(options, folder, by) for by in options.by]))
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         print(f"CPU {used.ru_utime + used.ru_stime:.1f} s")
 
 
 def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    few = (
-        f"One by one, there are only {phases.PUTS:,} puts, {phases.CHECKS:,} checks and "
-        f"{phases.READS:,} messages to read, whatever is asked for; at most as many as by batches, "
-        "and a put for each queue."
-    )
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.races.queues", description=few)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.races.queues")
     parser.add_argument("--queues", type=int, default=1_000_000)
     rounds = "in whole rounds of all queues"
     parser.add_argument("--messages", type=int, default=20_000_000, help=rounds)
     parser.add_argument("--checks", type=int, default=CHECKS)
+    ways = list(phases.PHASES)
+    whole = "each is a race of its own"
+    parser.add_argument("--by", nargs="+", choices=ways, default=ways, help=whole)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1, help="of each process")
     parser.add_argument("--compression", choices=["lz4", "zstd"], help="of what is sorted")

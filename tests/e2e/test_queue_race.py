@@ -12,33 +12,39 @@ import numpy as np
 import pytest
 
 from benchmarks import page_cache
-from benchmarks.races import queue_messages, queues, workers
+from benchmarks.races import queue_messages, queue_phases, queues, workers
 
 pytestmark = pytest.mark.e2e
 
 
-def test_the_race_runs_whole_and_every_message_is_as_it_was_put(tmp_path: Path):
+@pytest.mark.parametrize("by", queue_phases.PHASES)
+def test_the_race_runs_whole_and_every_message_is_as_it_was_put(tmp_path: Path, by: str):
     sizes = {"queues": 300, "messages": 9_000, "checks": 500, "checks_at_once": 100}
     options = Namespace(**sizes, processes=2, threads=1, compression=None)
-    done, stored = queues.run(options, str(tmp_path))
-    assert [(phase.name, phase.count) for phase in done[:6]] == [
-        ("put", 9_000),
-        ("sort", 9_000),
-        ("collect", 1),
-        ("reopen", 1),
-        ("check", 500),
-        ("read", 900),
-    ]
-    assert "| one by one |" in queues.tables(done, stored)
-    most, end = stored
-    assert most >= end > 0
+    result = queues.run(options, str(tmp_path), by)
+    assert {phase.name: phase.count for phase in result.phases.values()} == {
+        "put": 9_000,
+        "sort": 9_000,
+        "collect": 1,
+        "reopen": 1,
+        "check": 500,
+        "read": 900,
+        "check cold": queue_phases.COLD,
+    }
+    line = f"| kmq, {by.replace('-', ' ')}, sorting in send | 9,000 |"
+    assert line in queues.tables([result])
+    assert result.most >= result.stored > 0
+    assert not list(tmp_path.iterdir())  # there is room for the next one
 
 
-def test_the_race_runs_whole_where_queues_have_fewer_messages_than_a_check_asks_for(tmp_path: Path):
+@pytest.mark.parametrize("by", queue_phases.PHASES)
+def test_the_race_runs_whole_where_queues_have_fewer_messages_than_a_check_asks_for(
+    tmp_path: Path, by: str
+):
     sizes = {"queues": 100, "messages": 250, "checks": 50, "checks_at_once": 20}
     options = Namespace(**sizes, processes=1, threads=2, compression="lz4")
-    done, _ = queues.run(options, str(tmp_path))
-    assert [phase.count for phase in done[:2]] == [200, 200]
+    result = queues.run(options, str(tmp_path), by)
+    assert [result.phases[name].count for name in ("put", "sort")] == [200, 200]
 
 
 def test_workers_end_when_the_race_is_killed():

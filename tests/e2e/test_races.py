@@ -6,7 +6,9 @@ Finds: a race that no longer runs, and one that lets gaps, inversions or other c
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,6 +160,29 @@ def test_a_message_with_a_key_is_found(tmp_path: Path, name: str):
         message_phases.expect_no_keys(path)
 
 
+def test_a_key_is_found_before_a_message_of_a_queue_is_acknowledged(tmp_path: Path):
+    path = str(tmp_path / "store")
+    message_phases.prepare(path)
+    with kmq.open(path) as store, store.producer() as producer:
+        producer.send_to_queue("QUEUE_0", b"", key=b"k").result()
+        with pytest.raises(AssertionError, match="a key"):
+            message_phases.pull_batches(Task(path, 0, 0))
+        assert store.queue("QUEUE_0").stats().acked == 0
+
+
+def test_a_message_that_a_queue_still_has_was_not_pulled_by_batches(tmp_path: Path):
+    task = Task(str(tmp_path / "store"), 0, 2)
+    message_phases.prepare(task.path)
+    for number in range(message_phases.USERS):
+        message_phases.send_batches(Task(task.path, number, task.each))
+    message_phases.pull_batches(task)
+    with kmq.open(task.path) as store:
+        stats = store.queue("QUEUE_0").stats()
+    assert (stats.ready, stats.locked, stats.acked) == (0, 0, 20)
+    with pytest.raises(AssertionError, match="the number of messages"):
+        message_phases.pull_batches(Task(task.path, 0, 3))
+
+
 @pytest.mark.parametrize("race", [messages, queues])
 def test_a_folder_that_is_not_there_is_a_usage_error(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, race: Any
@@ -175,29 +200,16 @@ def test_the_queue_race_gets_every_message_of_every_queue(
     queues.main([*sizes, "--processes", "1", "--threads", "2", "--folder", str(tmp_path)])
     told = capsys.readouterr().out
     assert "| kmq, batches, sorting in send | 6,000 |" in told
+    assert "| kmq, one by one, sorting in send | 6,000 |" in told
     assert "limit 1 GB" in told
     assert "2,000,000,000 messages need" not in told  # so few say nothing of that
     assert list(tmp_path.iterdir()) == []
-
-
-def test_the_help_and_the_page_of_the_queue_race_say_how_many_calls_there_are_one_by_one(
-    capsys: pytest.CaptureFixture[str],
-):
-    with pytest.raises(SystemExit, match="0"):
-        queues.main(["--help"])
-    told = capsys.readouterr().out.split()
-    page = (Path(__file__).parents[2] / "docs" / "benchmarks.md").read_text()
-    puts, checks, reads = queue_phases.PUTS, queue_phases.CHECKS, queue_phases.READS
-    assert {f"{count:,}" for count in (puts, checks, reads)} <= {*told}
-    assert f"{puts:,} puts, {checks:,} checks, and gets of {reads:,} messages" in page
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 def test_the_workers_of_the_queue_race_make_all_checks_together(workers: int):
     races = [Race("", 1_000, 10_000, queues.CHECKS, workers, number) for number in range(workers)]
     assert sum(race.checked for race in races) == 1_000_010
-    assert sum(race.checked_one_by_one for race in races) == 20_000
-    assert sum(race.one_by_one for race in races) == 1_000
 
 
 def test_the_tables_of_the_races_have_the_totals_that_were_published():
@@ -264,6 +276,45 @@ def _put_race(folder: Path, *, rounds: int) -> Race:
     queue_phases.prepare(race, None)
     queue_phases.put(race)
     return race
+
+
+def test_every_message_is_put_by_a_call_of_its_own_round_robin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    race, given = Race(f"{tmp_path}/store", 3, 7, 1, 1, 0), []
+    put = KeyedQueues.put
+
+    def watched(self: KeyedQueues, queue: bytes, message: bytes) -> Future[int]:
+        given.append(queue)
+        return put(self, queue, message)
+
+    monkeypatch.setattr(KeyedQueues, "put", watched)
+    monkeypatch.setattr(queue_phases, "_BATCH", 4)  # its ends fall into rounds
+    queue_phases.prepare(race, None)
+    queue_phases.put_one_by_one(race)
+    assert given == [b"Queue-0", b"Queue-1", b"Queue-2"] * 2
+    for phase in (queue_phases.expect_counts, queue_phases.check, queue_phases.read):
+        phase(race)
+
+
+@pytest.mark.parametrize(
+    ("other", "wrong"),
+    [
+        (lambda found: found[:-1], "number of messages"),
+        (lambda found: [*found, found[0]], "a content"),
+        (lambda found: found[::-1], "a content"),
+        (lambda found: [*map(bytearray, found)], "type of a message"),
+    ],
+    ids=["too few", "too many", "another order", "another type"],
+)
+def test_what_a_check_one_by_one_should_not_give_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: Callable[[Any], Any], wrong: str
+):
+    race, get = replace(_put_race(tmp_path, rounds=20), checks=9), KeyedQueues.get
+    queue_phases.check_one_by_one(race)
+    monkeypatch.setattr(KeyedQueues, "get", lambda *asked: other(get(*asked)))
+    with pytest.raises(AssertionError, match=wrong):
+        queue_phases.check_one_by_one(race)
 
 
 def test_queues_are_read_in_turn_until_a_get_gives_fewer_than_ten(
