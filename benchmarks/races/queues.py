@@ -180,7 +180,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     at_once = "of each worker (more take more memory)"
     parser.add_argument("--checks-at-once", type=int, default=Race.checks_at_once, help=at_once)
     parser.add_argument("--fill-memory", action="store_true", help=page_cache.HELP)
-    room = "where the store is made (some 250 bytes a message)"
+    room = "where stores are made, one at a time (some 310 bytes a message)"
     parser.add_argument("--folder", type=existing_folder, help=room)
     options = parser.parse_args(arguments)
     for name in ("queues", "messages", "checks", "checks_at_once", "processes", "threads"):
