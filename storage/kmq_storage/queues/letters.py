@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from kmq_storage.cached import cached_property
 from kmq_storage.errors import KmqError
 from kmq_storage.format.entries import GroupOffsetsEntry, RecordsEntry
 from kmq_storage.format.matching import Pair, WantedRecords
