@@ -6,6 +6,7 @@ Not thread-safe: the consumer lets one thread in at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from kmq_spark.client.consuming.fetcher import NO_POSITION, Fetcher
 from kmq_spark.client.consuming.group_member import GroupMember
@@ -18,7 +19,7 @@ from kmq_spark.client.consuming.subscription import (
 )
 from kmq_spark.client.consuming.uncommitted import Uncommitted
 from kmq_spark.client.handles.arguments import checked_partitions
-from kmq_spark.errors import FencedError, IllegalStateError
+from kmq_spark.errors import FencedError, IllegalStateError, KmqError
 from kmq_storage.groups.administration import Offsets
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
@@ -167,7 +168,10 @@ class Assignment:
             failure = self._ask(going)
             commits = self._auto_commit and failure is None
             offsets = self._positions_inside(state, going) if commits else {}
-            self._part_with(self._log.refresh(), going)  # the callback may have committed them
+            seen = state
+            with suppress(KmqError):  # their subscriber knows that they are given away
+                seen = self._log.refresh()  # the callback may have committed them
+            self._part_with(seen, going)
             self._remove(going)
             member.release(state, moving - staying, offsets)
             if failure is not None:

@@ -193,7 +193,8 @@ class Listening:
                 if not queue.state.is_dropped:
                     letters = queue.burials.unit(self._reader.group, records, counts, reason)
                     offset = settle(queue.state, Step.BURY).offset
-                    self._reader.commit_with({queue.key: offset} if offset >= 0 else {}, letters)
+                    behind = {queue.key: self._inside(queue.key, offset)} if offset >= 0 else {}
+                    self._reader.commit_with(behind, letters)
                     queue.burials.unsure_below = 0
                 queue.change(lambda state: note_committed(settle(state, Step.BURY), offset))
             return Step.BURY
@@ -202,6 +203,11 @@ class Listening:
                 _LOGGER.warning("%s-%d can't make dead letters: %s", *queue.place, error)
         queue.change(lambda state: settle(state, Step.AGAIN))
         return Step.AGAIN
+
+    def _inside(self, key: Key, offset: int) -> int:
+        """The offset, or the first of the log, which was trimmed up to there meanwhile."""
+        topic = self._log.refresh().topic_by_id(key[0])
+        return offset if topic is None else max(offset, topic.partition(key[1]).first)
 
 
 def _storable_text(error: BaseException) -> str:

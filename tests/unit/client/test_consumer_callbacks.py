@@ -216,6 +216,32 @@ def test_a_callback_that_fails_keeps_its_partitions_until_it_succeeds(store: kmq
     assert second.assignment() == {"t": [0, 1]}
 
 
+def test_what_a_callback_gave_away_is_gone_though_the_log_can_not_be_read_then(
+    store: kmq.Store, monkeypatch: pytest.MonkeyPatch
+):
+    store.create_topic("t", partitions=2)
+    told: list[dict[str, list[int]]] = []
+    first = store.consumer("g")
+    refresh = first._log.refresh
+
+    def fail_once() -> Any:
+        monkeypatch.setattr(first._log, "refresh", refresh)
+        raise kmq.errors.UnavailableError("not now")
+
+    def finish(partitions: dict[str, list[int]]) -> None:
+        if not told:
+            monkeypatch.setattr(first._log, "refresh", fail_once)
+        told.append(partitions)
+
+    first.subscribe(["t"], on_revoke=finish)
+    first.assignment()
+    with store.consumer("g", topics=["t"]) as second:
+        assert first.assignment() == {"t": [0]}
+        assert second.assignment() == {"t": [1]}
+        assert told == [{"t": [1]}]
+    first.close()
+
+
 def _fails(partitions: dict[str, list[int]]) -> None:
     raise ValueError("never")
 

@@ -155,6 +155,18 @@ def test_a_dead_letter_that_can_not_be_stored_suspends_again_until_it_can(
     assert committed(line) == {0: 4}
 
 
+def test_a_record_that_is_trimmed_before_its_letter_is_stored_holds_up_nothing(line: kmq.Store):
+    def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
+        if records[0].offset == 0 and context.reconsume_times == (0,):
+            line.trim("t", {0: 3})
+        return SUSPEND if records[0].offset == 0 else SUCCESS
+
+    with orderly(line, Listener(answer), max_reconsume_times=1):
+        until(lambda: committed(line) == {0: 4})
+    (letter,) = stored(line, "%DLQ%g")
+    assert letter.properties["dead_letter_offset"] == 0
+
+
 def test_a_dead_letter_whose_commit_was_not_answered_is_stored_once(
     line: kmq.Store, monkeypatch: pytest.MonkeyPatch
 ):
