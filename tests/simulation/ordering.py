@@ -1,15 +1,31 @@
 """Members that take their partitions in order: what they can't handle becomes a dead letter.
 
-The letter and the offset behind its record are one commit, as an orderly consumer makes it.
+They are the client's own orderly consumers, but for its threads: the one that reads also calls the
+listener, and looks at the other members.
 """
 
 from __future__ import annotations
 
-from kmq_spark.client.orderly.dead_letters import Burials
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kmq_spark.client.consuming import member_watch
+from kmq_spark.client.consuming.subscription import Partitions
+from kmq_spark.client.orderly import listening, reading
+from kmq_spark.client.orderly.reader import Reader
+from kmq_spark.client.orderly.reading import Reading
+from kmq_spark.client.orderly.rules import OrderlyContext, OrderlySettings, OrderlyStatus
 from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.record_values import records_of
-from kmq_storage.errors import ConflictError, FencedError, OffsetOutOfRangeError
-from kmq_storage.format.entries import GroupOffsetsEntry
+from kmq_storage.errors import (
+    CorruptionError,
+    FencedError,
+    IllegalStateError,
+    OffsetOutOfRangeError,
+    UnavailableError,
+)
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -17,11 +33,20 @@ from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import scan
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.names import letters_topic
+from kmq_storage.waking import Flag
+from tests.simulation import sharing
 from tests.simulation.sharing import GROUP, GroupWorld, Sharer
 
 _LETTERS = letters_topic(GROUP)
 #: Every so many records is one that can't be handled.
 _POISON = 3
+_TURNS = (8, 30)
+_NOTHING = Unit(())
+_TOPICS = (("orders", "audit"), ("orders", "profiles"), ("orders",))
+_AUTO = (OrderlyStatus.SUCCESS,)
+#: After what the thread of an orderly consumer goes on; the last is of a partition that went away.
+_TRIES_AGAIN = (UnavailableError, FencedError, OffsetOutOfRangeError, IllegalStateError)
+_BY_HAND = (OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT, OrderlyStatus.ROLLBACK)
 
 
 def is_poisonous(offset: int) -> bool:
@@ -29,66 +54,239 @@ def is_poisonous(offset: int) -> bool:
     return offset % _POISON == 0
 
 
+class _NoThreads:
+    """In place of `threading`: what a thread would do is done by hand."""
+
+    current_thread = staticmethod(threading.current_thread)
+
+    class Thread:
+        """It never begins."""
+
+        def __init__(self, **_: object) -> None:
+            pass
+
+        def start(self) -> None:
+            """Do nothing."""
+
+        def join(self, timeout: float) -> None:
+            """There is nothing to wait for."""
+
+
+class DueRuns:
+    """As `Runs`; the thread that reads runs what is due."""
+
+    def __init__(self, run: Callable[[Any], None], monotonic: Callable[[], float]) -> None:
+        self._run = run
+        self._monotonic = monotonic
+        self._due: list[tuple[float, Any]] = []
+
+    def submit(self, what: object, delay: float = 0.0) -> None:
+        """Run this after `delay` seconds."""
+        self._due.append((self._monotonic() + delay, what))
+
+    def run_due(self) -> None:
+        """Run what is due."""
+        now = self._monotonic()
+        due = [what for when, what in self._due if when <= now]
+        self._due = [each for each in self._due if each[0] > now]
+        for what in due:
+            self._run(what)
+
+    def close(self) -> None:
+        """Run nothing more."""
+        self._due.clear()
+
+
+class OrderlyReader(Reader):
+    """One of a group whose members are all sticky, so that partitions move one by one."""
+
+    def __init__(self, log: CommitLog, settings: Any) -> None:
+        timeout = GroupWorld.timeout
+        super().__init__(log, replace(settings, assignor="sticky", session_timeout=timeout))
+
+
+class WatchedReading(Reading):
+    """Tells its member which partitions come and go, and what it commits."""
+
+    def __init__(self, sharer: OrderlySharer, log: CommitLog, settings: OrderlySettings) -> None:
+        super().__init__(log, GROUP, sharer.listen, settings, Flag())
+        self._sharer = sharer
+        self._commit_with = self._reader.commit_with
+        self._reader.commit_with = self._told_of  # type: ignore[method-assign]
+
+    def turn(self) -> None:
+        """What its threads do, once."""
+        self._read()
+        runs: Any = self._listening._runs
+        runs.run_due()
+        assert self._reader._watch is not None, "it is a member"
+        self._reader._watch.look(self._reader._taking)
+
+    def end(self) -> None:
+        """Leave the group."""
+        self._leave()
+
+    @property
+    def epoch(self) -> int:
+        """That of the member."""
+        return self._reader._in_group().place.epoch
+
+    def _assigned(self, partitions: Partitions) -> None:
+        super()._assigned(partitions)
+        self._sharer.gained(self._log, self.epoch, self._keys(partitions))
+
+    def _lost(self, partitions: Partitions) -> None:
+        keys = self._keys(partitions)
+        super()._lost(partitions)
+        self._sharer.lost(keys)
+
+    def _keys(self, partitions: Partitions) -> set[Key]:
+        return {self.queues[place].key for place in reading._places(partitions)}
+
+    def _told_of(self, offsets: Mapping[Key, int], unit: Unit = _NOTHING) -> None:
+        try:
+            self._commit_with(offsets, unit)
+        except AssertionError as error:
+            self._sharer.failure = error  # for the client may take it for an error of the store
+            raise
+        except FencedError:
+            self._sharer.count("fenced")
+            raise
+        self._sharer.committed(offsets, buries=bool(unit.entries))
+
+
 class OrderlySharer(Sharer):
     """A member that goes on behind a record when it handled it, or when its letter is stored."""
 
     def __init__(self, world: GroupWorld, number: int) -> None:
         super().__init__(world, number)
-        self._burials: dict[Key, Burials] = {}
+        self.failure: AssertionError | None = None
+        self._log: CommitLog | None = None
+        self._most = self._rng.randrange(2)
+        self._settings = OrderlySettings(
+            max_reconsume_times=self._most,
+            suspend_current_queue_time=0.01,
+            consume_batch_max_size=self._rng.randrange(1, 4),
+        )
+        #: Where the next batch of a partition begins: here, or with the next record behind.
+        self._expected: dict[Key, tuple[int, int | None]] = {}
+        #: The first record that was handled and waits for a COMMIT.
+        self._kept: dict[Key, int] = {}
 
-    def _stop_reading(self, keys: set[Key]) -> None:
-        super()._stop_reading(keys)
+    def count(self, what: str) -> None:
+        """This happened."""
+        self._world.done[what] += 1
+
+    # --- its life -----------------------------------------------------------------------
+
+    def _take_part(self, log: CommitLog) -> None:
+        self._log = log
+        consumer: WatchedReading | None = None
+        for _ in range(self._rng.randrange(*_TURNS)):
+            try:
+                if consumer is None:
+                    consumer = self._begun(log)
+                consumer.turn()
+            except CorruptionError:
+                if not self._world.machine.failed:
+                    raise
+            except _TRIES_AGAIN:
+                self.count("again")
+            self._check_failure()
+            if self._rng.random() < 0.3:
+                self._world.scheduler.stall()  # perhaps for longer than the others wait
+            self._world.scheduler.pause(0.02, stay=0.0)
+        if consumer is not None and self._rng.random() < 0.7:
+            consumer.end()
+            self._check_failure()
+
+    def _begun(self, log: CommitLog) -> WatchedReading:
+        consumer = WatchedReading(self, log, self._settings)
+        consumer.begin(self._rng.choice(_TOPICS))
+        return consumer
+
+    def _check_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    # --- what its consumer tells --------------------------------------------------------
+
+    def gained(self, log: CommitLog, epoch: int, keys: set[Key]) -> None:
+        """It reads these from now on."""
+        state = log.state
+        plan = sharing._plan_of(state)
+        reader = sharing.Reader(self._number, epoch, sharing._generation_of(state))
+        self.count("joined")
         for key in keys:
-            self._burials.pop(key, None)
+            self._begin_reading(key, plan, reader)
+            self._positions[key] = begin = self._begin_at(state, key)
+            self._expected[key] = (begin, None)
+            self._kept.pop(key, None)
 
-    def _offsets(self, keys: set[Key], epoch: int) -> tuple[GroupOffsetsEntry, ...]:
-        unsure = {
-            key
-            for key, burials in self._burials.items()
-            if self._positions.get(key, 0) < burials.unsure_below
-        }
-        return super()._offsets(keys - unsure, epoch)
+    def lost(self, keys: set[Key]) -> None:
+        """It reads these no more."""
+        self._stop_reading(keys & set(self._positions))
 
-    def _read(self, key: Key, begin: int, end: int) -> int:
-        return next((offset for offset in range(begin, end) if is_poisonous(offset)), end)
+    def committed(self, offsets: Mapping[Key, int], *, buries: bool) -> None:
+        """This commit was answered."""
+        self._note(dict(offsets))
+        self._world.done["buried"] += buries
+        for key in offsets if buries else ():
+            self._kept.pop(key, None)  # a letter finishes what comes before it, too
 
-    def _commit(self, log: CommitLog, state: StoreState, epoch: int) -> None:
-        super()._commit(log, state, epoch)
-        for key, position in list(self._positions.items()):
-            topic = state.topic_by_id(key[0])
-            assert topic is not None
-            part = topic.partition(key[1])
-            if is_poisonous(position) and part.start <= position < part.end:
-                self._bury(log, key, position, epoch)
-
-    def _bury(self, log: CommitLog, key: Key, offset: int, epoch: int) -> None:
-        record = _record(log, key, offset)
-        self._note_read(key, offset + 1)
-        if record is None:  # trimmed, or compacted
-            self._positions[key] = offset + 1
-            return
-        burials = self._burials.setdefault(key, Burials(log))
-        unit = burials.unit(GROUP, [record], [0], "no good")
-        behind = GroupOffsetsEntry(GROUP, epoch, key[0], ((key[1], offset + 1),))
-        if self._rng.random() < 0.3:
-            self._world.scheduler.stall()  # somebody else may own it by then
+    def listen(self, records: list[Record], context: OrderlyContext) -> OrderlyStatus:
+        """Handle what can be handled."""
         try:
-            log.commit([Unit((*unit.entries, behind), unit.bodies)])
-        except FencedError:
-            self._stop_reading({key})
-        except (OffsetOutOfRangeError, ConflictError):
-            pass  # trimmed meanwhile, or what it staged was taken for an orphan
+            return self._handled(records, context)
+        except AssertionError as error:
+            self.failure = error
+            raise
+
+    def _handled(self, records: list[Record], context: OrderlyContext) -> OrderlyStatus:
+        key = (self._world.topics[context.topic], context.partition)
+        first, end = records[0].offset, records[-1].offset + 1
+        self._check_order(key, first)
+        self._note_read(key, end)
+        if self._rng.random() < 0.2:
+            self._world.scheduler.stall()  # somebody else may own it by then
+        if any(is_poisonous(each.offset) for each in records):
+            exhausted = all(count >= self._most for count in context.reconsume_times)
+            self._expected[key] = (first, end if exhausted else None)
+            return OrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT
+        context.auto_commit = self._rng.random() < 0.5
+        answer = self._rng.choice(_AUTO if context.auto_commit else _BY_HAND)
+        if answer is OrderlyStatus.ROLLBACK:
+            self._expected[key] = (self._kept.pop(key, first), None)
         else:
-            burials.unsure_below = 0
-            self._positions[key] = offset + 1
-            self._note({key: offset + 1})
-            self._world.done["buried"] += 1
+            self._expected[key] = (end, None)
+            self._kept.setdefault(key, first)
+        if context.auto_commit or answer is OrderlyStatus.COMMIT:
+            self._kept.pop(key, None)
+        return answer
+
+    def _check_order(self, key: Key, first: int) -> None:
+        """It comes behind what was handled, and behind nothing that wasn't."""
+        wanted, otherwise = self._expected[key]
+        assert first >= wanted, "a record came again that was handled"
+        if first in (wanted, otherwise):
+            return
+        assert self._log is not None
+        topic = self._log.state.topic_by_id(key[0])
+        assert topic is not None
+        gone = topic.settings.cleanup == "compact" or topic.partition(key[1]).start >= first
+        assert gone, f"a record was passed over: {first} came, not {wanted} or {otherwise}"
 
 
 class OrderlyWorld(GroupWorld):
     """A world whose members take their partitions in order."""
 
     member = OrderlySharer
+    limits = (
+        (member_watch, "threading", _NoThreads),
+        (listening, "Runs", DueRuns),
+        (reading, "Reader", OrderlyReader),
+        (reading, "_COMMIT_SECONDS", 0.02),
+    )
 
     def finish(self) -> None:
         """Check what is left; and that each record that couldn't be handled has one letter."""
@@ -115,17 +313,6 @@ class OrderlyWorld(GroupWorld):
 def _origin(letter: Record) -> tuple[int, int]:
     facts = letter.properties
     return facts["dead_letter_partition"], facts["dead_letter_offset"]
-
-
-def _record(log: CommitLog, key: Key, offset: int) -> Record | None:
-    topic = log.refresh().topic_by_id(key[0])
-    assert topic is not None
-    if topic.partition(key[1]).start > offset:
-        return None
-    span = (offset, offset + 1)
-    for part in scan(log, ChunkReader(log.files), topic, key[1], span, batch_rows=1):
-        return next(iter(records_of(part)), None)
-    return None
 
 
 def _all_records(log: CommitLog, state: StoreState) -> list[Record]:

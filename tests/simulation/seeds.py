@@ -12,6 +12,7 @@ ASKED = [int(seed) for seed in os.environ.get("KMQ_SIM_SEEDS", "").split(",") if
 
 #: Which seed showed a mistake that shows late; if it does no more, all are tried.
 _SHOWN_BY = {
+    "begins_where_it_began_before": 12,
     "believes_exists": 5,
     "checkpoints_what_is_not_on_disk": 7,
     "collects_before_the_grace_time_is_over": 53,
@@ -44,6 +45,7 @@ _SHOWN_BY = {
     "proves_no_batches": 7,
     "publishes_a_root_before_its_pages": 3,
     "removes_without_sync": 110,
+    "rolls_back_the_last_only": 12,
     "takes_answers_of_earlier_deliveries": 4,
     "takes_damage_for_a_tail": 16,
     "takes_looks_of_a_former_binding": 13,

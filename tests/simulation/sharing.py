@@ -223,7 +223,10 @@ class Sharer:
         """Where the group goes on: where a commit said, and behind nothing that nobody read."""
         position = state.group_offsets(GROUP).get(key[0], {}).get(key[1], 0)
         assert position >= self._world.committed.get(key, 0), "a commit was taken back"
-        assert position <= self._world.read_to.get(key, 0), "nobody read what is before it"
+        topic = state.topic_by_id(key[0])
+        assert topic is not None
+        passed = max(self._world.read_to.get(key, 0), topic.partition(key[1]).start)
+        assert position <= passed, "nobody read what is before it"
         return position
 
     def _read(self, key: Key, begin: int, end: int) -> int:

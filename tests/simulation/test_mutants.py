@@ -13,6 +13,7 @@ from tests.simulation.choosy_mutants import CHOOSY_MUTANTS
 from tests.simulation.collection_mutants import COLLECTION_MUTANTS
 from tests.simulation.group_mutants import GROUP_BUCKET_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.orderly_mutants import CONSUMING_MUTANTS
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
 from tests.simulation.rebinding_mutants import REBINDING_MUTANTS
 from tests.simulation.seeds import shows
@@ -26,6 +27,7 @@ _OF_QUEUES = (
     *CHOOSY_MUTANTS,
     *AHEAD_MUTANTS,
     *TRANSACTION_MUTANTS,
+    *CONSUMING_MUTANTS,
 )
 _OF_LOGS = (*MUTANTS, *COLLECTION_MUTANTS, *BUCKET_MUTANTS, *GROUP_BUCKET_MUTANTS)
 _SEEDS = 500

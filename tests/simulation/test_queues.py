@@ -18,6 +18,7 @@ from tests.simulation.choosy_mutants import CHOOSY_MUTANTS
 from tests.simulation.holding_ahead import AheadWorld
 from tests.simulation.mutants import Mutant
 from tests.simulation.ordering import OrderlyWorld
+from tests.simulation.orderly_mutants import CONSUMING_MUTANTS
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
 from tests.simulation.rebinding import RebindingWorld
@@ -32,7 +33,7 @@ _PLANTED: dict[type[World], Sequence[Mutant]] = {
     QueueWorld: (*QUEUE_MUTANTS, *TRANSACTION_MUTANTS),
     ChoosyWorld: CHOOSY_MUTANTS,
     RebindingWorld: REBINDING_MUTANTS,
-    OrderlyWorld: ORDERLY_MUTANTS,
+    OrderlyWorld: (*ORDERLY_MUTANTS, *CONSUMING_MUTANTS),
     AheadWorld: AHEAD_MUTANTS,
 }
 #: What all seeds do at least.
