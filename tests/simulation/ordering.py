@@ -22,7 +22,6 @@ from kmq_spark.client.records.record_values import records_of
 from kmq_storage.errors import (
     CorruptionError,
     FencedError,
-    IllegalStateError,
     OffsetOutOfRangeError,
     UnavailableError,
 )
@@ -44,8 +43,8 @@ _TURNS = (8, 30)
 _NOTHING = Unit(())
 _TOPICS = (("orders", "audit"), ("orders", "profiles"), ("orders",))
 _AUTO = (OrderlyStatus.SUCCESS,)
-#: After what the thread of an orderly consumer goes on; the last is of a partition that went away.
-_TRIES_AGAIN = (UnavailableError, FencedError, OffsetOutOfRangeError, IllegalStateError)
+#: After what the thread of an orderly consumer goes on.
+_TRIES_AGAIN = (UnavailableError, FencedError, OffsetOutOfRangeError)
 _BY_HAND = (OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT, OrderlyStatus.ROLLBACK)
 
 

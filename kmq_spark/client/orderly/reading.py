@@ -17,6 +17,7 @@ from kmq_spark.errors import (
     ClosedError,
     DataLossError,
     FencedError,
+    IllegalStateError,
     KmqError,
     NotFoundError,
     OffsetOutOfRangeError,
@@ -115,9 +116,13 @@ class Reading:
         for place, offset in self._gained.copy().items():
             if place in self._dropped:
                 continue
-            self._reader.seek(*place, offset)
-            self._reader.resume({place.topic: [place.partition]})
-            if self._gained.get(place) == offset:  # else it was lost, and came again
+            try:
+                self._reader.seek(*place, offset)
+                self._reader.resume({place.topic: [place.partition]})
+            except IllegalStateError:
+                if self._gained.get(place) == offset:
+                    raise
+            if self._gained.get(place) == offset:  # else it was lost in these calls, or came again
                 del self._gained[place]
 
     def _pause_full_ones(self) -> None:
@@ -137,6 +142,7 @@ class Reading:
         for place in _places(partitions):
             key, self._gained[place] = beginnings[place]
             self.queues[place] = PartitionQueue(self._log, place, key)
+        for place in _places(partitions):
             if place in self._dropped:  # it must not get one partition twice at once
                 self._reader.pause({place.topic: [place.partition]})
 
