@@ -210,6 +210,29 @@ def test_a_topic_whose_making_is_lost_can_be_deleted_by_who_knows_it():
             assert store.topics() == []
 
 
+def test_no_topic_or_queue_is_made_over_one_that_damaged_commits_may_have_made(place: Place):
+    with place.open() as store:
+        queues = store.keyed_queues("inbox")
+        made = [_lsn(store)]
+        store.create_queue("work")
+        made.append(_lsn(store))
+        queues.put("a", b"0").result(10)
+        store.seal()
+    for lsn in made:
+        place.damage(lsn)
+    with place.open() as store:
+        for make in (
+            lambda: store.keyed_queues("inbox"),
+            lambda: store.create_topic("inbox"),
+            lambda: store.create_queue("work"),
+        ):
+            with pytest.raises(kmq.CorruptionError, match=r"^(Topic|Queue)\[(inbox|work)\] is not"):
+                make()
+        assert store.repair(drop_damaged=True).ok
+        assert store.keyed_queues("inbox").get("a", 0, 9) == [b"0"]
+        store.create_queue("work")
+
+
 def test_of_staged_files_that_would_tell_a_topics_name_one_may_be_gone(place: Place):
     """What is gone tells nothing; the next one does."""
     with place.open() as store:

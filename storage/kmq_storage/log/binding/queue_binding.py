@@ -30,9 +30,14 @@ from kmq_storage.log.state.store_state import StoreState
 
 
 def check_queue(state: StoreState, entry: QueueEntry) -> None:
-    """AlreadyExistsError for a new queue whose name is taken, NotFoundError for a deleted one."""
+    """AlreadyExistsError for a new queue whose name is taken, NotFoundError for a deleted one.
+
+    CorruptionError for a new one that damaged commits may have made.
+    """
     existing = state.queues.find(entry.name)
     if entry.settings is None and (existing is None or existing.id != entry.queue_id):
+        raise state.missing("Queue", entry.name)
+    if existing is None and state.lost_commits:
         raise state.missing("Queue", entry.name)
     if entry.settings is not None and existing is not None:
         raise AlreadyExistsError(f"Queue[{entry.name}] exists already.", queue=entry.name)

@@ -19,8 +19,9 @@ from kmq_storage.log.state.topic_state import Topic
 def check_topic(state: StoreState, entry: TopicEntry) -> None:
     """Check a topic, which the entry deletes when it gives it no partitions.
 
-    AlreadyExistsError for a new one whose name is taken, NotFoundError for a deleted one,
-    InvalidRequestError for fewer partitions, ConflictError when somebody else changed its schema.
+    AlreadyExistsError for a new one whose name is taken, CorruptionError for one that damaged
+    commits may have made, NotFoundError for a deleted one, InvalidRequestError for fewer
+    partitions, ConflictError when somebody else changed its schema.
     """
     existing = state.topics.get(entry.name)
     if existing is not None and existing.id != entry.topic_id:
@@ -29,6 +30,8 @@ def check_topic(state: StoreState, entry: TopicEntry) -> None:
     if known is None:
         if entry.partitions == 0:
             raise NotFoundError(f"Topic[{entry.name}] doesn't exist.", topic=entry.name)
+        if state.lost_commits:
+            state.topic(entry.name)  # CorruptionError, as for all who ask for it
     elif entry.partitions:
         _check_change(known, entry)
 

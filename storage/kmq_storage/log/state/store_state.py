@@ -126,12 +126,12 @@ class StoreState:
         facts, lost = {kind.lower(): name}, self.lost_commits
         if not lost:
             return NotFoundError(f"{kind}[{name}] doesn't exist.", **facts)
-        return CorruptionError(
+        told = (
             f"{kind}[{name}] is not known, but commits {lost[-1].first_lsn} to {lost[-1].last_lsn} "
-            f"in {lost[-1].file} can't be read ({lost[-1].reason}) that may have made it",
-            file=lost[-1].file,
-            **facts,
+            f"in {lost[-1].file} can't be read ({lost[-1].reason}) that may have made it; put the "
+            "file back from a copy, or give them up by `kmq repair --drop-damaged`"
         )
+        return CorruptionError(told, file=lost[-1].file, **facts)
 
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         """The topic with this id, unless it was deleted."""
