@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import logging
 
-from kmq_storage import limits, paths
+from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CommitOutcomeUnknownError
-from kmq_storage.format.frame import InvalidFrameError
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk.mending import Mending
-from kmq_storage.log.disk_errors import damaged_commit, is_of_the_disk
+from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.files.hint import Hint
 from kmq_storage.log.files.journal import Journal, StoredFrame
 from kmq_storage.log.files.locking import SyncLock
@@ -179,33 +178,28 @@ class GroupSync:
         self._journal.sync(synced + 1, target)
 
     def _staged_between(self, synced: int, target: int) -> set[str]:
-        """The files that frames after `synced` name and that were staged without a sync."""
+        """The files that frames after `synced` name and that were staged without a sync.
+
+        Those of a damaged frame are unknown. Nobody reads them, unless it is put back from a copy.
+        """
         files: set[str] = set()
         if self._hint.staged_unsynced <= synced:
             return files
         cursor, start = self._staged_cursor, self._journal.start_of(synced + 1)
         if cursor.lsn > synced or cursor.file < start.file:
             cursor = start
-        while cursor.lsn < target and (frame := self._next(cursor, synced)) is not None:
+        while cursor.lsn < target and (frame := self._next(cursor)) is not None:
             cursor = frame.end
             if cursor.lsn > synced:
                 files |= frame.staged_files()
         self._staged_cursor = cursor
         return files
 
-    def _next(self, cursor: Cursor, synced: int) -> StoredFrame | None:
-        """The frame after the cursor, or, when damage up to `synced` hides it, the first behind."""
-        try:
-            frame = self._journal.next_frame(cursor)
-        except InvalidFrameError as error:
-            if cursor.lsn >= synced:
-                file = paths.log_file(cursor.file)
-                raise damaged_commit(file, cursor.lsn + 1, str(error)) from error
-            frame = None
-        if frame is None and cursor.lsn < synced:
-            found = self._journal.try_resync(cursor)
-            return found and found[1]
-        return frame
+    def _next(self, cursor: Cursor) -> StoredFrame | None:
+        """The frame after the cursor or, when damage hides it, the first one behind."""
+        frame, _ = self._journal.try_next(cursor)
+        found = None if frame else self._journal.try_resync(cursor)
+        return found[1] if found else frame
 
     def _write_again(self, synced: int, cause: str) -> None:
         self._staged_cursor = Cursor()
