@@ -227,17 +227,18 @@ class Consumer(OneThread):
 
     @alone_or_called_back
     def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit the positions of everything handed out, or the given offsets, for the group.
+        """Commit the positions of everything handed out for the group, or other ones.
 
-        Args:
-            offsets: `{topic: {partition: next offset to read}}`.
+        `offsets`: `{topic: {partition: next offset to read}}`.
 
         Raises:
             OffsetOutOfRangeError: An offset lies outside the log.
-            FencedError: Partitions went to another member, which gets these records again.
+            FencedError: Partitions went to another member, which gets these records again; or
+                another member of this name was opened, and this one is finished.
             IllegalStateError: The consumer has no group.
         """
         self._commit(None if offsets is None else checked_offsets(offsets))
+        self._in_group().check_not_replaced(self._log.refresh())
 
     def _commit(self, offsets: Offsets | None = None, *, durable: bool | None = None) -> None:
         member, state = self._in_group(), self._log.refresh()

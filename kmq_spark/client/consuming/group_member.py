@@ -40,6 +40,11 @@ class GroupMember:
         """Whether it still has its place in the group."""
         return self.place.is_in(self._plan(state))
 
+    def check_not_replaced(self, state: StoreState) -> None:
+        """FencedError when another member of its name has its place."""
+        if not self.is_in(state):
+            self.place.check_not_replaced(self._plan(state))
+
     def _plan(self, state: StoreState) -> GroupPlan:
         return state.group(self.group).plan
 

@@ -124,7 +124,7 @@ class SharedMembership:
         if epoch:
             return planning.with_interest(group.plan, epoch, interest, topics)
         self._check_shared(group)
-        self._check_not_replaced(group.plan)
+        self.check_not_replaced(group.plan)
         self._take_lock()
         settings = self._settings
         member = PlannedMember(
@@ -167,7 +167,7 @@ class SharedMembership:
                 holder=lock.holder(),
             )
 
-    def _check_not_replaced(self, plan: GroupPlan) -> None:
+    def check_not_replaced(self, plan: GroupPlan) -> None:
         """FencedError when a newer member has this static name, which must not be pushed out."""
         name = self._settings.name
         newer = next((m for m in plan.members.values() if m.static and m.name == name), None)

@@ -145,8 +145,9 @@ def test_a_member_whose_place_was_taken_while_a_call_had_records_is_told_at_its_
     with pytest.raises(kmq.FencedError, match=r"\{'t': \[0\]\} were handed out"):
         older.commit()
     assert shop.describe_group("g").committed == {}
-    with pytest.raises(kmq.FencedError, match="opened again"):
-        older.consume()
+    for again in (older.consume, older.commit, older.commit):
+        with pytest.raises(kmq.FencedError, match="opened again"):
+            again()
     assert len(newer.consume()) == 10
 
 
