@@ -24,6 +24,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.queue import Queue, Slip
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import NEVER
+from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.queues import handing
 from kmq_storage.queues.slips import OwnPage
 from kmq_storage.waking import Bell, Sleepers
@@ -40,6 +41,9 @@ _SORTING = 1.0
 _PROOF = 16
 #: A pause of this many seconds ends the row of calls.
 _PAUSE = 1.0
+#: About the most bytes of one commit's records, unless a single call wants more: one handle's share
+#: of memory, and of what others wait for.
+_BYTES = 32 << 20
 
 
 @dataclass(slots=True)
@@ -62,6 +66,11 @@ class Pace:
         size = 2 * self._size if self.calls >= _PROOF else wanted
         most = self.most if wanted == 1 else min(self.most, GROUPS * wanted)
         self._size = max(min(size, most) // wanted, 1) * wanted
+        return self._size
+
+    def lower(self, rows: int) -> int:
+        """How many to get instead, as no more than these may be held."""
+        self._size = max(rows // self._wanted, 1) * self._wanted
         return self._size
 
     def slow_down(self, rows: int) -> None:
@@ -132,7 +141,9 @@ class Ahead:
     ) -> tuple[AcquireEntry, OpenSlip | None] | None:
         """Acquire the next records, as many as the pace allows unless `plain`; None without any."""
         size = self._pace.next_size(self._log.environment.monotonic(), wanted)
-        if not plain and size > wanted and self._may_note(queue, size, wanted):
+        may_note = not plain and size > wanted and self._may_note(queue, wanted)
+        if may_note and (rows := self._for_ahead(queue, size)) > wanted:
+            size = self._pace.lower(rows)
             with self._turning:
                 if not is_ending():  # it gives back what is held ahead
                     return self._turn(queue, size, client)
@@ -140,7 +151,7 @@ class Ahead:
         found = handing.try_acquire(self._log, queue, wanted, client)
         return None if found is None else (found, None)
 
-    def _may_note(self, queue: Queue, size: int, wanted: int) -> bool:
+    def _may_note(self, queue: Queue, wanted: int) -> bool:
         """Whether answers may be noted: nobody waits for single ones, and no record is urgent."""
         log, settings, own = self._log, queue.settings, queue.sources.get(queue.log_key)
         return (
@@ -149,21 +160,23 @@ class Ahead:
             and settings.capacity is None
             and settings.lock_timeout >= _LOCK_MIN
             and not (own is not None and own.rows.priorities)
-            and self._are_for_ahead(queue, size)
         )
 
-    def _are_for_ahead(self, queue: Queue, size: int) -> bool:
-        """Whether the next records may be held ahead.
+    def _for_ahead(self, queue: Queue, size: int) -> int:
+        """How many of the next records, at most `size`, may be held ahead.
 
-        Not those that are handed out for the last time: if the process died now, they would be dead
-        letters that nobody got. Nor a single one of a queue that goes by keys, where the others
-        have its key: they can only be had after a commit.
+        None of those that are handed out for the last time: if the process died now, they would be
+        dead letters that nobody got. Nor a single one of a queue that goes by keys, where the
+        others have its key: they can only be had after a commit.
         """
         spans, now = spans_of(self._log.state, queue), self._log.now_us()
         found = queue.take(spans, size, now, each_once=True)
         if queue.settings.order == "key" and self._slip is None and sum(r.rows for r in found) < 2:
-            return False
-        return all(times_of(run.delivery) < queue.deliveries_max for run in found)
+            return 0
+        if any(times_of(run.delivery) >= queue.deliveries_max for run in found):
+            return 0
+        fitting = _rows_within(self._log.state, found, _BYTES)
+        return size if fitting is None else fitting
 
     def _turn(
         self, queue: Queue, size: int, client: str
@@ -285,6 +298,23 @@ class Ahead:
             self._page.discard()
             self._page = None
         self._bell.ring()
+
+
+def _rows_within(state: StoreState, runs: Sequence[Run], most: int) -> int | None:
+    """How many of the first records have at most so many bytes; None: all of them.
+
+    As the manifest has it: within what was stored together, each counts as the average.
+    """
+    rows, left = 0, most
+    for run in runs:
+        topic = state.topic_by_id(run.topic_id)
+        for row in () if topic is None else topic.index(run.partition).rows(run.first, run.end):
+            some = min(run.end, row.end_offset) - max(run.first, row.base_offset)
+            size = row.size * some // (row.end_offset - row.base_offset)
+            if size > left:
+                return rows + left * some // size
+            rows, left = rows + some, left - size
+    return None
 
 
 def _may_wait(

@@ -178,7 +178,7 @@ def test_what_is_given_back_meanwhile_is_not_held_ahead_on_its_last_try(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(queue_ahead, "PATIENCE", 1e6)
-    monkeypatch.setattr(queue_ahead.Ahead, "_are_for_ahead", lambda *_: True)  # as it was then
+    monkeypatch.setattr(queue_ahead.Ahead, "_for_ahead", lambda *of: of[-1])  # as it was then
     with kmq.open(tmp_path / "store", durability="os") as store:
         _fill(store, 4 * FAST, lock_timeout=3600, max_deliveries=2)
         other, queue = store.queue("q", prefetch=1), store.queue("q")

@@ -189,7 +189,8 @@ class OffsetIndex:
             base = recent.bases[index]
             if base >= end:
                 break
-            yield from self._spans(position, base)
+            if position < base:
+                yield from self._spans(position, base)
             yield recent.row(index)
             position = recent.ends[index]
         yield from self._spans(position, end)
