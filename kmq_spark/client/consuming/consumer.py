@@ -227,9 +227,7 @@ class Consumer(OneThread):
 
     @alone_or_called_back
     def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit the positions of everything handed out for the group, or other ones.
-
-        `offsets`: `{topic: {partition: next offset to read}}`.
+        """Commit the positions of all handed out, or `{topic: {partition: next offset to read}}`.
 
         Raises:
             OffsetOutOfRangeError: An offset lies outside the log.
