@@ -111,13 +111,15 @@ class RecordsRepair:
             kept = replace(row, base_offset=first, rows=rows, size=size)
         rest = Replacement(topic, number, (kept,), self._state.lsn, gaps=len(missing))
         if self._replacer.replace(rest, self._rest(rest, segment, left), gaps=gaps) is not None:
-            yield f"{segment.location.file}: its whole batches were written again"
+            what = "whole batches were" if left.end is None else "record, an end, was"
+            yield f"{segment.location.file}: its {what} written again"
             yield from self._lost(topic, number, row, gaps)
 
     def _rest(self, rest: Replacement, segment: Segment, left: Salvage) -> Records:
         """The records that are left of a segment; for a run, with where its queues begin anew."""
         topic, number = rest.topic, rest.partition
-        slices = slices_of(self._reader, segment, left.whole, topic, number)
+        whole = slices_of(self._reader, segment, left.whole, topic, number)
+        slices = whole if left.end is None else [left.end]
         if not left.beginnings:
             return slices
         return BegunRun(slices, rest.schema, segment.rows, left.beginnings)
@@ -185,7 +187,7 @@ def _kept(
     is_enough = left.whole and left.missing[:1] == [(first, first + 1)]
     if left.beginnings and (trims or (behind and not is_enough)):
         return first, behind
-    if not left.whole:
+    if not left.whole and left.end is None:
         return end, ()
     if left.missing and left.missing[0][0] == first:
         first = left.missing[0][1]

@@ -23,6 +23,7 @@ from kmq_storage.integrity.files.runs import (
     slices_of_run,
 )
 from kmq_storage.integrity.files.segments import footer_of
+from kmq_storage.integrity.repairs.known_end import known_end
 from kmq_storage.integrity.report import Finding
 from kmq_storage.integrity.second_looks import found_twice
 from kmq_storage.log.proven_reads import proven
@@ -46,6 +47,8 @@ class Salvage:
     beginnings: Beginnings | None = field(default_factory=Beginnings.none)
     #: For a run, the rows of its damaged batches; None if unknown.
     lost: LostRows | None = None
+    #: For a run of nothing but the end of a queue, that end; None if it can't be told.
+    end: Slice | None = None
 
 
 def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Salvage:
@@ -66,11 +69,14 @@ def salvage(files: Files, segment: Segment, topic: Topic, partition: int) -> Sal
     whole = [each for each in chunks if not any(damage_of(each))]
     lost = [each for each in chunks if each not in whole]
     if is_run(segment.columns):
+        beginnings = _beginnings(contents, segment)
+        if lost and (end := known_end(chunks, beginnings, topic, partition)) is not None:
+            return Salvage([], [], beginnings, end=end)
         rows = lost_rows(ChunkReader(files), segment, lost) if is_proven else None
         missing = None if rows is None else rows.missing(segment)
         if missing is None:  # deleted messages count as lost, too
             missing = missing_of_run(contents, segment, whole, topic)
-        return Salvage(whole, missing, _beginnings(contents, segment), rows)
+        return Salvage(whole, missing, beginnings, rows)
     if is_proven:
         missing = [(each.base_offset, each.end_offset) for each in lost]
     else:
