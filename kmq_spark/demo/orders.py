@@ -1,7 +1,7 @@
 """`kmq demo orders`: the demo of Kmq's version 2, a thousand orders and then two per transaction.
 
-A thread polls while the orders are sent. Then each key that is typed sends a pair, until `q` or
-`e`; without a terminal, three keys count as typed. The last pair is aborted: no consumer sees it.
+A thread polls while the orders are sent. Then each line that is typed sends a pair, until `q` or
+`e`; without a terminal, three count as typed. The last pair is aborted: no consumer sees it.
 """
 
 from __future__ import annotations
