@@ -13,7 +13,9 @@ import pytest
 import kmq_spark as kmq
 from kmq_storage import limits
 from kmq_storage.copying.topics import copy_topics
+from kmq_storage.format.frame import MAGIC
 from tests.damage.told import tell_losses
+from tests.support.damage import flip
 
 QUEUES, MESSAGES, BATCH_ROWS = 20, 30, 25
 NAMES = [f"queue {n:02}" for n in range(QUEUES)]
@@ -360,3 +362,28 @@ def test_records_of_no_queue_that_are_lost_are_told_to_none(
         assert told == ({NAMES[0]: [(0, BATCH_ROWS - 1)]} if others else {})
         with pytest.raises(kmq.DataLossError):
             store.read("inbox").read_all()
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_losses_of_known_and_of_unknown_messages_are_told_in_one_error(folder: Path, many: bool):
+    _damage(folder, _message(NAMES[7], 11))
+    with kmq.open(folder, maintenance=False) as store:
+        for value in (b"of any queue", b"last"):
+            store.keyed_queues("inbox").put(NAMES[7], value).result()
+    (log,) = (file for file in folder.glob("log/0*") if b"of any queue" in file.read_bytes())
+    contents = log.read_bytes()
+    flip(log, contents.rindex(MAGIC, 0, contents.index(b"of any queue")) + 20)
+
+    with _repaired(folder) as store:
+        queues = store.keyed_queues("inbox")
+
+        def read() -> list[bytes]:
+            if many:
+                return queues.get_many(NAMES[7:9], 0, 999)["value"].to_pylist()
+            return queues.get(NAMES[7], 0, 999)
+
+        unknown = "messages of queue b'queue 07' in inbox may be lost: offsets 1200 to 1200 of "
+        with pytest.raises(kmq.DataLossError, match=unknown) as told:
+            read()
+        assert _told(told.value, NAMES[7]) == [(0, 14)]
+        assert b"last" in read()

@@ -31,6 +31,11 @@ _NEVER = np.iinfo(np.int64).max
 #: So many ranges are named in an error's text; all indexes are in its context.
 _NAMED = 8
 
+#: The gaps of some queues with the messages that each lost there.
+_Lost = dict[bytes, list[tuple[Gap, LostMessages]]]
+#: The gaps in which some queues may have lost messages.
+_Unsure = list[tuple[bytes, list[Gap]]]
+
 
 class _Gaps:
     """The gaps of a topic at one layout."""
@@ -101,8 +106,9 @@ class Losses:
         nearest = ends.searchsorted(lows, "right")  # the first gap that ends behind each
         met = np.flatnonzero(np.append(starts, _NEVER)[nearest] < highs)
         some = asked.names.take(number_column(met)).to_pylist()
-        self._warn(topic, zip(some, lows[met].tolist(), highs[met].tolist(), strict=True))
-        self._tell(topic, zip(queues, lows[own].tolist(), highs[own].tolist(), strict=True))
+        unsure = self._unsure(zip(some, lows[met].tolist(), highs[met].tolist(), strict=True))
+        lost = self._lost(zip(queues, lows[own].tolist(), highs[own].tolist(), strict=True))
+        _raise(topic, lost, unsure)
 
     def _concerns(self, topic: Topic, queue: bytes) -> bool:
         return self._follow(topic) and bool(self._gaps.unknown or queue in self._gaps.known)
@@ -119,23 +125,22 @@ class Losses:
         return bool(gaps)
 
     def _check(self, topic: Topic, queue: bytes, low: int, high: int) -> None:
-        self._warn(topic, [(queue, low, high)])
-        self._tell(topic, [(queue, low, high)])
+        unsure, lost = self._unsure([(queue, low, high)]), self._lost([(queue, low, high)])
+        _raise(topic, lost, unsure)
 
-    def _warn(self, topic: Topic, asked: Iterable[tuple[bytes, int, int]]) -> None:
-        """DataLossError if any of these queues may have lost messages between two offsets."""
-        new: list[tuple[bytes, list[Gap]]] = []
+    def _unsure(self, asked: Iterable[tuple[bytes, int, int]]) -> _Unsure:
+        """Those of these queues that may have lost messages between two offsets; told by now."""
+        new: _Unsure = []
         for queue, low, high in asked:
             left = self._gaps.unknown_between(low, self._warned.get(queue, _NEVER))
             if left and left[0].start < high:
                 new.append((queue, left))
                 self._warned[queue] = low
-        if new:
-            raise _loss(topic, *new[0])
+        return new
 
-    def _tell(self, topic: Topic, asked: Iterable[tuple[bytes, int, int]]) -> None:
-        """DataLossError if any of these queues lost messages between two offsets."""
-        new: dict[bytes, list[tuple[Gap, LostMessages]]] = {}
+    def _lost(self, asked: Iterable[tuple[bytes, int, int]]) -> _Lost:
+        """Those of these queues that lost messages between two offsets; told by now."""
+        new: _Lost = {}
         for queue, low, high in asked:
             told = self._told.get(queue, _NEVER)
             left = [
@@ -146,8 +151,7 @@ class Losses:
             if left and left[0][0].start < high:
                 new[queue] = left + new.get(queue, [])  # a queue may be named twice
                 self._told[queue] = low
-        if new:
-            raise _known_loss(topic, new)
+        return new
 
 
 def _span(index: QueueIndex, topic: Topic, queue: bytes, first: int, most: int) -> tuple[int, int]:
@@ -177,40 +181,48 @@ def _spans(
     return spans[0], spans[1]
 
 
-def _loss(topic: Topic, queue: bytes, gaps: Sequence[Gap]) -> DataLossError:
+def _raise(topic: Topic, lost: _Lost, unsure: _Unsure) -> None:
+    """DataLossError with all losses of both kinds, if there are any."""
+    found = [(queue, some[0][0]) for queue, some in lost.items()]
+    found += [(queue, gaps[0]) for queue, gaps in unsure]
+    if not found:
+        return
+    queue, gap = found[0]
+    where = {"topic": topic.name, "partition": PARTITION, "start": gap.start, "end": gap.end}
+    context: dict[str, object] = {"queue": queue, **where}
+    texts = [_unsure_text(topic, *unsure[0])] if unsure else []
+    if lost:
+        spans = {name: _joined(each for _, each in some) for name, some in lost.items()}
+        context["lost"] = spans
+        texts.insert(0, _lost_text(topic, queue, spans, gap))
+    texts.append("the queue goes on behind them, with the next call")
+    error = DataLossError("; ".join(texts), **context)
+    _LOGGER.warning("%s", error)
+    raise error
+
+
+def _unsure_text(topic: Topic, queue: bytes, gaps: Sequence[Gap]) -> str:
     spans = [f"{gap.start} to {gap.end - 1}" for gap in gaps]
-    text = (
-        f"messages of queue {queue!r} in {topic.name} may be lost: offsets {_told(spans)} of the "
-        f"topic are ({gaps[0].reason}); the queue goes on behind them, with the next call"
+    return (
+        f"messages of queue {queue!r} in {topic.name} may be lost: offsets {_named(spans)} of the "
+        f"topic are ({gaps[0].reason})"
     )
-    return _logged(text, topic, gaps[0], queue=queue)
 
 
-def _told(spans: Sequence[str]) -> str:
-    more = f" and {len(spans) - _NAMED} more ranges" if len(spans) > _NAMED else ""
-    return f"{', '.join(spans[:_NAMED])}{more}"
-
-
-def _known_loss(
-    topic: Topic, found: Mapping[bytes, Sequence[tuple[Gap, LostMessages]]]
-) -> DataLossError:
-    lost = {queue: _joined(each for _, each in some) for queue, some in found.items()}
-    queue, gap = next((queue, some[0][0]) for queue, some in found.items())
+def _lost_text(
+    topic: Topic, queue: bytes, lost: Mapping[bytes, Sequence[tuple[int, int]]], gap: Gap
+) -> str:
     spans = [f"{first} to {last}" if first < last else f"{first}" for first, last in lost[queue]]
     others = f", and some of {len(lost) - 1} more of these queues" if len(lost) > 1 else ""
-    text = (
-        f"messages {_told(spans)} of queue {queue!r} in {topic.name} were lost "
-        f"({gap.reason}){others}, by the indexes that they had: later ones have moved down; the "
-        "queue goes on behind them, with the next call"
+    return (
+        f"messages {_named(spans)} of queue {queue!r} in {topic.name} were lost "
+        f"({gap.reason}){others}, by the indexes that they had: later ones have moved down"
     )
-    return _logged(text, topic, gap, queue=queue, lost=lost)
 
 
-def _logged(text: str, topic: Topic, gap: Gap, **context: object) -> DataLossError:
-    where = {"topic": topic.name, "partition": PARTITION, "start": gap.start, "end": gap.end}
-    error = DataLossError(text, **context, **where)
-    _LOGGER.warning("%s", error)
-    return error
+def _named(spans: Sequence[str]) -> str:
+    more = f" and {len(spans) - _NAMED} more ranges" if len(spans) > _NAMED else ""
+    return f"{', '.join(spans[:_NAMED])}{more}"
 
 
 def _joined(found: Iterable[LostMessages]) -> list[tuple[int, int]]:
