@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kmq_spark.client.consuming.assignment import Assignment
 from kmq_spark.client.consuming.group_member import GroupMember
-from kmq_spark.client.consuming.hand import Hand, Taken
+from kmq_spark.client.consuming.hand import ANY, Hand, Taken
 from kmq_spark.client.consuming.member_watch import MemberWatch
 from kmq_spark.client.consuming.settings import ConsumerSettings, member_of
 from kmq_spark.client.consuming.subscription import (
@@ -25,7 +25,7 @@ from kmq_spark.client.consuming.subscription import (
     by_topic,
     subscription_of,
 )
-from kmq_spark.client.consuming.taking import ANY, Slices, Taking, in_table
+from kmq_spark.client.consuming.taking import Slices, Taking, in_table
 from kmq_spark.client.handles.arguments import (
     checked_count,
     checked_offset,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from kmq_spark.client.consuming.hand import Hand, Holding
+from kmq_spark.client.consuming.hand import ANY, Hand, Holding
 from kmq_spark.client.consuming.subscription import TopicPartition
 from kmq_spark.client.consuming.turns import Turns
 from kmq_spark.errors import OffsetOutOfRangeError
@@ -123,8 +123,11 @@ class Fetcher:
         self._scans.pop(partition, None)
         self._returned.pop(partition, None)
 
-    def next_part(self, rows: int) -> tuple[TopicPartition, Part] | None:
-        """Return the next records of the partition whose turn it is; None when there are none."""
+    def next_part(self, rows: int, size: int = ANY) -> tuple[TopicPartition, Part] | None:
+        """Return the next records of the partition whose turn it is; None when there are none.
+
+        At most `rows`, and about `size` bytes, but at least one record.
+        """
         state = self._log.state
         self.drained = False
         self._turns.look(state, self.positions)
@@ -144,8 +147,9 @@ class Fetcher:
                 passed.append(partition)
                 continue
             self._pass(state, passed)
-            if found.rows > rows:
-                found, self._returned[partition] = found.cut(rows)
+            fitting = rows if size == ANY else min(rows, _rows_within(found, size))
+            if found.rows > fitting:
+                found, self._returned[partition] = found.cut(fitting)
             self.positions[partition] = found.end
             self._turns.end(partition)
             return partition, found
@@ -220,6 +224,11 @@ class Fetcher:
         assert topic is not None, "only partitions of live topics are added"
         part = topic.partition(partition.partition)
         return part.first if first or self._reset == "earliest" else part.end
+
+
+def _rows_within(part: Part, size: int) -> int:
+    """How many of its records have about so many bytes; at least one."""
+    return part.rows if part.size <= size else max(part.rows * size // part.size, 1)
 
 
 def _unplaced(topic: str, number: int, part: Partition) -> OffsetOutOfRangeError:

@@ -8,6 +8,7 @@ and switches no threads.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -16,6 +17,8 @@ from kmq_spark.client.records.record import Record
 from kmq_storage.log.reading.few_records import Part
 
 T = TypeVar("T")
+#: No limit to the rows or bytes of a call.
+ANY = sys.maxsize
 
 
 @dataclass(slots=True)

@@ -5,13 +5,12 @@ Not thread-safe, except where stated: the consumer lets one thread in at a time.
 
 from __future__ import annotations
 
-import sys
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from kmq_spark.client.consuming.assignment import Assignment
-from kmq_spark.client.consuming.hand import Hand, Taken
+from kmq_spark.client.consuming.hand import ANY, Hand, Taken
 from kmq_spark.client.consuming.subscription import TopicPartition
 from kmq_spark.client.handles.resource import Stopped
 from kmq_spark.client.records.record import Record
@@ -25,8 +24,6 @@ from kmq_storage.log.state.topic_state import Topic
 #: Rows that are turned into records at a time: enough to be fast, few enough to stay in cache.
 _HAND_ROWS = 4_096
 _FOREVER = 365 * 86_400.0
-#: No limit to the rows that come of one partition.
-ANY = sys.maxsize
 Slices: TypeAlias = list[Slice]
 
 
@@ -38,6 +35,8 @@ class Taking:
         self._assignment = assignment
         self._fetcher = assignment.fetcher
         self._holding = assignment.fetcher.holding
+        #: About the most bytes that a call reads; it takes one record at least.
+        self.size = ANY
         #: Whether a call waits now.
         self._waits = False
         #: What a callback raised while a call had records already: the next call raises it.
@@ -92,14 +91,16 @@ class Taking:
             self._go_on()
         if len(records) < most:
             hand, upto = self._fetcher.use_up(), 0
+        left = self.size
         try:
-            while len(records) < most:
-                found = self._next_part(_HAND_ROWS, timeout, stopped, begun=bool(records))
+            while len(records) < most and left > 0:
+                found = self._next_part(_HAND_ROWS, left, timeout, stopped, begun=bool(records))
                 if not records:
                     self._go_on()
                 if found is None:
                     hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
                     break
+                left = self._left(left, found[1])
                 made = self._made(*found)
                 hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
                 records += made[:upto]
@@ -139,31 +140,35 @@ class Taking:
         check_one_schema(map(self._topic_of, self._fetcher.unpaused()))
         slices: Slices = []
         topics: list[Topic | None] = []
-        left = rows
+        left, size = rows, self.size
         try:
-            while left > 0:
+            while left > 0 and size > 0:
                 most = min(left, share)
-                found = self._next_part(most, timeout, stopped, begun=bool(slices))
+                found = self._next_part(most, size, timeout, stopped, begun=bool(slices))
                 if not slices:
                     self._go_on()
                 if found is None:
                     break
                 topics.append(self._topic_of(found[0]))
                 slices.append(found[1].as_slice())
-                left -= found[1].rows
+                left, size = left - found[1].rows, self._left(size, found[1])
         except Exception as error:
             self._met(error, begun=bool(slices))
         check_one_schema(topics)  # one of them may have been made during the call
         return Taken(slices, self._holding, self._holding.before, self._holding.hand, 0)
 
+    def _left(self, size: int, part: Part) -> int:
+        """How many bytes a call may still read."""
+        return size if self.size == ANY else size - part.size
+
     def _next_part(
-        self, rows: int, timeout: float | None, stopped: Stopped, *, begun: bool
+        self, rows: int, size: int, timeout: float | None, stopped: Stopped, *, begun: bool
     ) -> tuple[TopicPartition, Part] | None:
-        """Return the next records, at most `rows`; None when none come in time.
+        """Return the next records, at most `rows` and `size`; None when none come in time.
 
         A call that has `begun` to take records does not wait for others.
         """
-        found = None if self._fetcher.drained else self._fetcher.next_part(rows)
+        found = None if self._fetcher.drained else self._fetcher.next_part(rows, size)
         if found is not None:
             return found
         if timeout is None and not begun:
@@ -173,7 +178,7 @@ class Taking:
         state = self._assignment.refresh(begun=begun)
         while True:
             seen = state.lsn  # read first: another thread may move the state on at any time
-            found = self._fetcher.next_part(rows)
+            found = self._fetcher.next_part(rows, size)
             left = deadline - now()
             if found is not None or left <= 0 or stopped():
                 return found

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from kmq_spark.client.handles.arguments import checked_flag
 from kmq_spark.client.orderly.dead_letters import Burials
@@ -50,7 +52,7 @@ Settle = Callable[[QueueState, Step], QueueState]
 
 
 class PartitionQueue(ProcessQueue):
-    """The process queue of a partition that this member reads."""
+    """The process queue of a partition that this member reads; one thread fills it."""
 
     def __init__(self, log: CommitLog, place: Place, key: Key) -> None:
         super().__init__(environment=log.environment)
@@ -60,8 +62,33 @@ class PartitionQueue(ProcessQueue):
         #: When the partition was this member's for certain.
         self.owned_at = log.environment.monotonic()
         self.burials = Burials(log)
-        #: Whether it is paused.
+        #: Whether it is paused, and how many may wait when it goes on.
         self.is_full = False
+        self.low = 0
+        #: The last offset and the bytes of what was put at once, and all these bytes.
+        self._lots: deque[tuple[int, int]] = deque()
+        self._bytes = 0
+
+    def fill(self, records: Sequence[Record]) -> bool:
+        """Add records that wait to be taken; True when a thread must be asked to take them."""
+        if records:
+            self._lots.append((records[-1].offset, size := _size(records)))
+            self._bytes += size
+        return self.put_messages(records)
+
+    def look(self, room: int) -> bool:
+        """Whether it changes between full and not; it is full when `room` has been used up."""
+        waiting = self.state.waiting
+        while self._lots and not (waiting and waiting[0].offset <= self._lots[0][0]):
+            self._bytes -= self._lots.popleft()[1]
+        was_full = self.is_full
+        if was_full:
+            self.is_full = len(waiting) > self.low
+        elif waiting and (len(waiting) >= WAITING_MAX or self._bytes >= room):
+            self.low, self.is_full = min(len(waiting) // 2, WAITING_LOW), True
+            # What was taken before that told nobody.
+            self.is_full = len(self.state.waiting) > self.low
+        return self.is_full != was_full
 
 
 class Listening:
@@ -93,7 +120,7 @@ class Listening:
 
     def put(self, queue: PartitionQueue, records: Sequence[Record]) -> None:
         """Queue these records for the listener, behind those that wait."""
-        if queue.put_messages(records):
+        if queue.fill(records):
             self._runs.submit(queue)
 
     def _run(self, queue: PartitionQueue) -> None:
@@ -107,7 +134,7 @@ class Listening:
                 pause = _LOOK_AGAIN  # unless the reader drops it
                 break
             records = queue.take_messages(self._settings.consume_batch_max_size)
-            if queue.is_full and len(queue.state.waiting) <= WAITING_LOW:
+            if queue.is_full and len(queue.state.waiting) <= queue.low:
                 self._reader.call()
             if not records:
                 return
@@ -208,6 +235,24 @@ class Listening:
         """The offset, or the first of the log, which was trimmed up to there meanwhile."""
         topic = self._log.refresh().topic_by_id(key[0])
         return offset if topic is None else max(offset, topic.partition(key[1]).first)
+
+
+def _size(records: Sequence[Record]) -> int:
+    """About the bytes of the contents of some records, of which most are plain."""
+    contents = tuple(zip(*records, strict=True))[3:7]  # keys, values, headers and properties
+    return sum(
+        sum(map(len, column)) if {*map(type, column)} == {bytes} else _bytes_in(column)
+        for column in contents
+        if any(column)
+    )
+
+
+def _bytes_in(value: Any) -> int:
+    if isinstance(value, bytes | str):
+        return len(value)
+    if isinstance(value, Mapping):
+        value = value.values()
+    return sum(map(_bytes_in, value)) if isinstance(value, Iterable) else 8
 
 
 def _storable_text(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kmq_spark.client.consuming.assignment import Ready
 from kmq_spark.client.consuming.consumer import Consumer
+from kmq_spark.client.records.record import Record
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
 from kmq_storage.log.binding.binding import Unit
@@ -51,6 +52,11 @@ class Reader(Consumer):
 
     def _stopped(self) -> bool:
         return self._closed or self._is_called
+
+    def read(self, most: int, size: int, timeout: float) -> list[Record]:
+        """Return records as `consume` does, of about `size` bytes at most."""
+        self._taking.size = size
+        return self.consume(most, timeout)
 
     def beginnings(self) -> dict[Place, tuple[Key, int]]:
         """Return key and next offset of each partition as known; no request could fail."""

@@ -9,7 +9,7 @@ from itertools import groupby
 
 from kmq_spark.client.consuming.settings import ConsumerSettings
 from kmq_spark.client.consuming.subscription import Partitions, TopicPartition
-from kmq_spark.client.orderly.listening import WAITING_LOW, WAITING_MAX, Listening, PartitionQueue
+from kmq_spark.client.orderly.listening import Listening, PartitionQueue
 from kmq_spark.client.orderly.process_queue import drop, leave, note_committed
 from kmq_spark.client.orderly.reader import Place, Reader
 from kmq_spark.client.orderly.rules import Listener, OrderlySettings
@@ -32,6 +32,11 @@ _COMMIT_SECONDS = 1.0
 #: Seconds until an error is followed by another attempt.
 _ERROR_SECONDS = 1.0
 _READ_AT_ONCE = 500
+#: About the most bytes that wait, shared by the partitions (RocketMQ: 100 MB of each), and the
+#: least share: with hundreds of partitions there is still room for a large record of each.
+_WAITING_BYTES, _SHARE_MIN = 64 << 20, 1 << 20
+#: The most bytes of a read.
+_READ_BYTES = 8 << 20
 _REFUSED = (FencedError, NotFoundError, OffsetOutOfRangeError)
 
 
@@ -104,9 +109,11 @@ class Reading:
         self._reader.heed()
         self._commit_if_due()
         self._begin_with_gained()
-        self._pause_full_ones()
+        share = max(_WAITING_BYTES // max(len(self.queues), 1), _SHARE_MIN)
+        at_once = min(share // 2, _READ_BYTES)
+        self._pause_full_ones(share - at_once)
         # Records of a partition that is gained meanwhile may be older than that: drop them.
-        found = self._reader.consume(_READ_AT_ONCE, timeout=_COMMIT_SECONDS)
+        found = self._reader.read(_READ_AT_ONCE, at_once, timeout=_COMMIT_SECONDS)
         for place, records in groupby(found, lambda each: Place(str(each.topic), each.partition)):
             if place in self.queues and place not in self._gained:
                 self._listening.put(self.queues[place], tuple(records))
@@ -125,15 +132,12 @@ class Reading:
             if self._gained.get(place) == offset:  # else it was lost in these calls, or came again
                 del self._gained[place]
 
-    def _pause_full_ones(self) -> None:
+    def _pause_full_ones(self, room: int) -> None:
         """Pause partitions of which enough waits; the listening threads tell when it is little."""
         for place, queue in self.queues.copy().items():
-            if not queue.is_full and len(queue.state.waiting) >= WAITING_MAX:
-                queue.is_full = True
-                self._reader.pause({place.topic: [place.partition]})
-            if queue.is_full and len(queue.state.waiting) <= WAITING_LOW:
-                queue.is_full = False
-                self._reader.resume({place.topic: [place.partition]})
+            if queue.look(room):
+                change = self._reader.pause if queue.is_full else self._reader.resume
+                change({place.topic: [place.partition]})
 
     # --- partitions come and go ---------------------------------------------------------
 

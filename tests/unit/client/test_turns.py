@@ -116,8 +116,8 @@ def test_a_record_that_another_thread_sees_right_behind_a_look_is_not_slept_thro
     store.create_topic("t")
     look, looks = Fetcher.next_part, [0]
 
-    def overtaken(self, rows):  # type: ignore[no-untyped-def]
-        found = look(self, rows)
+    def overtaken(self, *limits):  # type: ignore[no-untyped-def]
+        found = look(self, *limits)
         looks[0] += 1
         if looks[0] == 2:  # the last one before it waits
             send(store, 0)

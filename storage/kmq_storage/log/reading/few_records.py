@@ -38,6 +38,11 @@ class FewRecords:
         """The number of records."""
         return self.end - self.offset
 
+    @property
+    def size(self) -> int:
+        """The bytes of its columns, and some more."""
+        return len(self.message)
+
     def offset_of(self, row: int) -> int:
         """The offset of a row; for the row after the last, the offset where reading goes on."""
         return self.offset + row

@@ -59,6 +59,11 @@ class Slice:
         """The number of records."""
         return int(self.batch.num_rows)
 
+    @property
+    def size(self) -> int:
+        """The bytes of its columns."""
+        return int(self.batch.nbytes)
+
     def offset_of(self, row: int) -> int:
         """The offset of a row; for the row after the last, the offset where reading goes on."""
         if row >= self.rows:
