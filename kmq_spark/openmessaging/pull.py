@@ -40,6 +40,8 @@ Place = tuple[str, int]
 #: How many messages share one commit of positions, and how many of a place the first `ack` reopens
 #: at least: neighbours count as one.
 _TOGETHER, _REMEMBERED = 4_096, 262_144
+#: The most bytes of these messages: many fit as they are mostly small, and few large ones will do.
+_BYTES = 32 << 20
 #: Of a place that has more, so many messages at least are read in a turn: fewer are slow.
 _LEAST = 256
 #: Seconds after which one that waits looks at the clock, and at what its queue is bound to.
@@ -72,6 +74,7 @@ class PullConsumer(StoreUser):
     def _begin(self, key_value: KeyValue) -> None:
         self._queue: str | None = None
         self._reader = self._store.consumer()
+        self._reader._taking.size = _BYTES
         self._shared_headers = stored.shared_headers(self._store)
         #: Messages that are handed out next.
         self._ready: Iterator[stored.Stored] = iter(())

@@ -157,6 +157,10 @@ class Fetcher:
         self.drained = True
         return None
 
+    def was_cut(self, partition: TopicPartition) -> bool:
+        """Whether the last part of this partition was cut, and goes on with its next turn."""
+        return partition in self._returned
+
     def _pass(self, state: StoreState, partitions: list[TopicPartition]) -> None:
         """Don't ask these, which have nothing now, before new commits: there may be thousands."""
         for each in partitions:

@@ -133,7 +133,7 @@ class Taking:
     ) -> Taken[Slices]:
         """Take at most `rows` records of topics with the same columns, in slices.
 
-        Of one partition, at most `share` of them come in a turn.
+        Of one partition, at most `share` of them come in a turn, and that share of the bytes.
         """
         self._come_in()
         self._fetcher.put_back()
@@ -141,10 +141,11 @@ class Taking:
         slices: Slices = []
         topics: list[Topic | None] = []
         left, size = rows, self.size
+        turn = size * min(share, rows) // rows
         try:
             while left > 0 and size > 0:
-                most = min(left, share)
-                found = self._next_part(most, size, timeout, stopped, begun=bool(slices))
+                most, room = min(left, share), min(size, turn)
+                found = self._next_part(most, room, timeout, stopped, begun=bool(slices))
                 if not slices:
                     self._go_on()
                 if found is None:
@@ -152,6 +153,8 @@ class Taking:
                 topics.append(self._topic_of(found[0]))
                 slices.append(found[1].as_slice())
                 left, size = left - found[1].rows, self._left(size, found[1])
+                if found[1].rows < most and self._fetcher.was_cut(found[0]):
+                    share = found[1].rows  # its records are large: others get no more of theirs
         except Exception as error:
             self._met(error, begun=bool(slices))
         check_one_schema(topics)  # one of them may have been made during the call
