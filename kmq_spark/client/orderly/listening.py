@@ -54,11 +54,13 @@ Settle = Callable[[QueueState, Step], QueueState]
 class PartitionQueue(ProcessQueue):
     """The process queue of a partition that this member reads; one thread fills it."""
 
-    def __init__(self, log: CommitLog, place: Place, key: Key) -> None:
+    def __init__(self, log: CommitLog, place: Place, key: Key, begun: int) -> None:
         super().__init__(environment=log.environment)
         self.place = place
         #: Tells its topic from a later one of the same name.
         self.key = key
+        #: The offset that it began at: the group's, while nothing was committed here.
+        self.begun = begun
         #: When the partition was this member's for certain.
         self.owned_at = log.environment.monotonic()
         self.burials = Burials(log)
@@ -220,8 +222,9 @@ class Listening:
                 if not queue.state.is_dropped:
                     letters = queue.burials.unit(self._reader.group, records, counts, reason)
                     offset = settle(queue.state, Step.BURY).offset
-                    behind = {queue.key: self._inside(queue.key, offset)} if offset >= 0 else {}
-                    self._reader.commit_with(behind, letters)
+                    # Without an offset, nothing would be refused of who lost the partition.
+                    at = self._inside(queue.key, max(offset, queue.begun))
+                    self._reader.commit_with({queue.key: at}, letters)
                     queue.burials.unsure_below = 0
                 queue.change(lambda state: note_committed(settle(state, Step.BURY), offset))
             return Step.BURY

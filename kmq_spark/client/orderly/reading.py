@@ -144,8 +144,9 @@ class Reading:
     def _assigned(self, partitions: Partitions) -> None:
         beginnings = self._reader.beginnings()
         for place in _places(partitions):
-            key, self._gained[place] = beginnings[place]
-            self.queues[place] = PartitionQueue(self._log, place, key)
+            key, begun = beginnings[place]
+            self._gained[place] = begun
+            self.queues[place] = PartitionQueue(self._log, place, key, begun)
         for place in _places(partitions):
             if place in self._dropped:  # it must not get one partition twice at once
                 self._reader.pause({place.topic: [place.partition]})

@@ -308,7 +308,8 @@ class Queue(Resource):
             if hold.id_in_store != self._id_in_store:
                 raise too_late(self.name, [each.run], names_in(self._log.state), OF_ANOTHER)
             check_own(hold.generation)
-        for notes in filter(None, {hold.notes for hold in firsts}):
+        # In an order that doesn't depend on addresses.
+        for notes in filter(None, dict.fromkeys(hold.notes for hold in firsts)):
             notes.answer_by_commit([each.place for each in checked if each.hold.notes is notes])
         return checked
 

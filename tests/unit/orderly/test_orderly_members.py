@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.orderly import runs
+from kmq_spark.client.orderly import reading, runs
 from kmq_spark.client.orderly.reader import Reader
 from tests.support.waiting import until
 from tests.unit.client.stored import lsn
@@ -78,7 +78,13 @@ def _is_offset(entry: Any) -> bool:
     return type(entry).__name__ == "GroupOffsetsEntry"
 
 
-def test_a_dead_letter_of_who_lost_the_partition_is_not_made(shop: Shop):
+@pytest.mark.parametrize("auto_commit", [True, False])
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_dead_letter_of_who_lost_the_partition_is_not_made(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, auto_commit: bool, knows: bool
+):
+    if not knows:  # its reading thread is late: only the log can refuse it
+        monkeypatch.setattr(reading, "drop", lambda state: state)
     goes_on = threading.Event()
 
     def answer(records: list[kmq.Record], context: kmq.OrderlyContext) -> kmq.OrderlyStatus:
@@ -87,7 +93,7 @@ def test_a_dead_letter_of_who_lost_the_partition_is_not_made(shop: Shop):
 
     first = Listener(answer)
     with (
-        shop.orderly(first, max_reconsume_times=0) as late,
+        shop.orderly(first, max_reconsume_times=0, auto_commit=auto_commit) as late,
         shop.store.consumer("g") as second,
     ):
         until(lambda: len(first.calls) == 2)

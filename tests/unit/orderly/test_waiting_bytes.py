@@ -73,7 +73,7 @@ def test_records_larger_than_the_room_come_one_after_the_other(store: kmq.Store)
     gate = Gate()
     listener = Listener(gate)
     with orderly(store, listener) as consumer:
-        until(lambda: _are_full(consumer, 1))
+        until(lambda: _are_full(consumer, 1) and bool(_queues(consumer)[0].state.waiting))
         assert len(_queues(consumer)[0].state.waiting) == 1
         gate.opened.set()
         _heard(consumer, listener, 5)
