@@ -154,3 +154,24 @@ def test_who_waits_for_a_record_gets_it_soon_after_the_clock_was_put_forward(
         time.sleep(0.3)  # so that it waits
         clock.pass_seconds(601)
         assert [each.value for each in waiting.result(10)] == [b"v"]
+
+
+def test_a_lock_lasts_as_long_as_was_asked_and_not_two_seconds_longer(
+    store: kmq.Store, clock: Clock
+):
+    store.create_queue("q", lock_timeout=60)
+    with store.producer() as producer:
+        producer.send_to_queue("q", b"1")
+    queue = store.queue("q")
+    (held,) = queue.receive()
+    for deliveries in (2, 3):
+        clock.pass_seconds(59)
+        assert queue.receive() == []
+        clock.pass_seconds(2)
+        (held,) = queue.receive()
+        assert held.delivery_count == deliveries
+    held.extend(100)
+    clock.pass_seconds(99)
+    assert queue.receive() == []
+    clock.pass_seconds(2)
+    assert [each.delivery_count for each in queue.receive()] == [4]
