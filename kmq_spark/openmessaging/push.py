@@ -182,7 +182,7 @@ class PushConsumer(StoreUser):
         try:
             found = log.refresh().queue(queue)
             for record in self._stored_record(identity):
-                facts = origin(queue, record, _ATTEMPTS, told(why, TOO_OFTEN))
+                facts = origin(log.state, queue, record, _ATTEMPTS, told(why, TOO_OFTEN))
                 target, behind = dead_letters_of(log, found), pull.position_behind(identity)
                 log.commit([moving(log, target, [(record, facts)], *behind)])
         except KmqError as error:  # also when the dead letter queue is full: later messages wait

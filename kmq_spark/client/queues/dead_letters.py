@@ -126,7 +126,11 @@ def bury(
     target = dead_letters_of(log, queue)
     entry = handing.answer(log, queue, answer, runs_of_deliveries(deliveries))
     records = [
-        (each, origin(queue.name, each, each.delivery_count, reason) | schedule_of(queue, each))
+        (
+            each,
+            origin(log.state, queue.name, each, each.delivery_count, reason)
+            | schedule_of(queue, each),
+        )
         for each in deliveries
     ]
     log.commit([moving(log, target, records, entry)])
@@ -147,8 +151,14 @@ def _first(runs: list[Run], most: int) -> tuple[list[Run], list[Run]]:
     return taken, left
 
 
-def origin(queue: str, record: Record, count: int, reason: str) -> dict[str, Any]:
-    """Return the properties of a dead letter: its own, and those that tell where it comes from."""
+def origin(
+    state: StoreState, queue: str, record: Record, count: int, reason: str
+) -> dict[str, Any]:
+    """Return the properties of a dead letter: its own, and those that tell where it comes from.
+
+    Only among dead letters do a record's own properties tell that it died before: elsewhere its
+    sender may have passed them on.
+    """
     facts = {
         **record.properties,
         "dead_letter_queue": queue,
@@ -157,7 +167,7 @@ def origin(queue: str, record: Record, count: int, reason: str) -> dict[str, Any
         "dead_letter_count": count,
         "dead_letter_reason": reason,
     }
-    home = home_of(record) or queue
+    home = (home_of(record) if state.queues.with_dead_letters_in(queue) else None) or queue
     facts.pop(_HOME, None)
     if home != queue:
         facts[_HOME] = home

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,40 @@ def test_a_letter_goes_back_to_where_it_died_whatever_property_its_sender_gave_i
     assert store.queue("other").redrive() == 0
     assert queue.redrive() == 1
     assert queue.receive()[0].value == b"v"
+
+
+def test_a_record_that_was_passed_on_with_the_properties_of_a_letter_dies_where_it_dies(
+    store: kmq.Store,
+):
+    queue, other = _queues_with_one(store, {"n": 1}), store.queue("other")
+    queue.receive()[0].reject("here")
+    assert queue.redrive() == 1
+    (held,) = queue.receive()
+    with store.producer() as producer, producer.transaction() as tx:
+        tx.send_to_queue("other", held.value, properties=held.properties)
+        tx.ack(held)
+    other.receive()[0].reject("there")
+    (letter,) = store.queue("letters").receive()
+    assert letter.properties["dead_letter_queue"] == "other"
+    assert "dead_letter_home" not in letter.properties
+    letter.nack(0)
+    assert (queue.redrive(), other.redrive()) == (0, 1)
+    assert other.receive()[0].value == b"v"
+
+
+def test_a_copy_of_a_letter_has_no_schedule_but_its_own(store: kmq.Store):
+    _queues_with_one(store, {})
+    with store.producer() as producer:
+        soon = datetime.now(UTC) + timedelta(seconds=60)
+        producer.send_to_queue("other", b"w", priority=9, expires_at=soon).result()
+        store.queue("other").receive()[0].reject()
+        (letter,) = store.queue("letters").receive()
+        producer.send_to_queue("q", letter.value, properties=letter.properties).result()
+        letter.ack()
+    for held in store.queue("q").receive(2):
+        held.reject()
+    for letter in store.queue("letters").receive(2):
+        assert not {"dead_letter_priority", "dead_letter_expires_at"} & letter.properties.keys()
 
 
 def test_a_record_that_was_sent_among_letters_is_no_letter(store: kmq.Store):
