@@ -74,7 +74,6 @@ class PullConsumer(StoreUser):
     def _begin(self, key_value: KeyValue) -> None:
         self._queue: str | None = None
         self._reader = self._store.consumer()
-        self._reader._taking.size = _BYTES
         self._shared_headers = stored.shared_headers(self._store)
         #: Messages that are handed out next.
         self._ready: Iterator[stored.Stored] = iter(())
@@ -238,7 +237,8 @@ class PullConsumer(StoreUser):
         """What is read next; nobody seeks here, so reading goes on behind a loss it raised."""
         share = max(_TOGETHER // max(len(self._progress), 1), _LEAST)
         try:
-            return self._reader._take_slices(_TOGETHER, seconds, share=share).hand_out()
+            taken = self._reader._take_slices(_TOGETHER, seconds, share=share, size=_BYTES)
+            return taken.hand_out()
         except DataLossError as error:
             topic, number, end = (error.context[name] for name in ("topic", "partition", "end"))
             self._reader.seek(topic, number, end)

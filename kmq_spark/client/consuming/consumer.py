@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kmq_spark.client.consuming.assignment import Assignment
 from kmq_spark.client.consuming.group_member import GroupMember
-from kmq_spark.client.consuming.hand import ANY, Hand, Taken
+from kmq_spark.client.consuming.hand import Hand, Taken
 from kmq_spark.client.consuming.member_watch import MemberWatch
 from kmq_spark.client.consuming.settings import ConsumerSettings, member_of
 from kmq_spark.client.consuming.subscription import (
@@ -194,10 +194,11 @@ class Consumer(OneThread):
 
     @alone
     def _take_slices(
-        self, most: int, timeout: float | None, stopped: Stopped = lambda: False, share: int = ANY
+        self, /, most: int, timeout: float | None, stopped: Stopped = lambda: False, **limits: int
     ) -> Taken[Slices]:
         most, seconds = checked_count("max_rows", most), checked_timeout(timeout)
-        taken = self._taking.take_slices(most, seconds, lambda: self._stopped() or stopped(), share)
+        is_over = lambda: self._stopped() or stopped()  # noqa: E731
+        taken = self._taking.take_slices(most, seconds, is_over, **limits)
         if not taken.value:
             self._check_open()
         return taken

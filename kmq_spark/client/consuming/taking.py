@@ -35,7 +35,7 @@ class Taking:
         self._assignment = assignment
         self._fetcher = assignment.fetcher
         self._holding = assignment.fetcher.holding
-        #: About the most bytes that a call reads; it takes one record at least.
+        #: About the most bytes of a call's records; it takes one at least.
         self.size = ANY
         #: Whether a call waits now.
         self._waits = False
@@ -100,7 +100,7 @@ class Taking:
                 if found is None:
                     hand, upto = Hand(), 0  # used up; a callback may have sought elsewhere
                     break
-                left = self._left(left, found[1])
+                left = _left(left, found[1])
                 made = self._made(*found)
                 hand, upto = Hand(found, made, len(made)), min(most - len(records), len(made))
                 records += made[:upto]
@@ -129,7 +129,13 @@ class Taking:
             raise
 
     def take_slices(
-        self, rows: int, timeout: float | None, stopped: Stopped, share: int
+        self,
+        rows: int,
+        timeout: float | None,
+        stopped: Stopped,
+        *,
+        share: int = ANY,
+        size: int = ANY,
     ) -> Taken[Slices]:
         """Take at most `rows` records of topics with the same columns, in slices.
 
@@ -140,7 +146,7 @@ class Taking:
         check_one_schema(map(self._topic_of, self._fetcher.unpaused()))
         slices: Slices = []
         topics: list[Topic | None] = []
-        left, size = rows, self.size
+        left = rows
         turn = size * min(share, rows) // rows
         try:
             while left > 0 and size > 0:
@@ -152,17 +158,13 @@ class Taking:
                     break
                 topics.append(self._topic_of(found[0]))
                 slices.append(found[1].as_slice())
-                left, size = left - found[1].rows, self._left(size, found[1])
+                left, size = left - found[1].rows, _left(size, found[1])
                 if found[1].rows < most and self._fetcher.was_cut(found[0]):
                     share = found[1].rows  # its records are large: others get no more of theirs
         except Exception as error:
             self._met(error, begun=bool(slices))
         check_one_schema(topics)  # one of them may have been made during the call
         return Taken(slices, self._holding, self._holding.before, self._holding.hand, 0)
-
-    def _left(self, size: int, part: Part) -> int:
-        """How many bytes a call may still read."""
-        return size if self.size == ANY else size - part.size
 
     def _next_part(
         self, rows: int, size: int, timeout: float | None, stopped: Stopped, *, begun: bool
@@ -199,6 +201,11 @@ class Taking:
 
     def _topic_of(self, place: TopicPartition) -> Topic | None:
         return self._log.state.topic_by_id(place.topic_id)
+
+
+def _left(size: int, part: Part) -> int:
+    """How many bytes a call may still read behind a part."""
+    return size if size == ANY else size - part.size
 
 
 def in_table(taken: Taken[Slices]) -> Taken[pa.Table | None]:
