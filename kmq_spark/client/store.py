@@ -360,8 +360,6 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
         try:
             if topics is not None or pattern is not None:
                 consumer.subscribe(topics, pattern=pattern)
-            elif group is not None:
-                consumer.unsubscribe()  # a member that reads nothing yet
         except BaseException:
             consumer.close()
             raise

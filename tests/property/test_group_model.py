@@ -6,6 +6,7 @@ the old owner, a plan that overrules one it never saw, and partitions that nobod
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -43,6 +44,11 @@ class Member:
     plan: GroupPlan = field(default_factory=GroupPlan)
     #: The next offset of each partition that it reads.
     positions: dict[Key, int] = field(default_factory=dict)
+
+
+def _is_in(interest: Interest, topic: str) -> bool:
+    pattern = interest.pattern
+    return topic in interest.topics or (pattern is not None and bool(re.search(pattern, topic)))
 
 
 class GroupModel(RuleBasedStateMachine):
@@ -173,11 +179,13 @@ class GroupModel(RuleBasedStateMachine):
     def change_interest(self, data: st.DataObject, interest: Interest) -> None:
         member = self._one(data)
         if member and member.epoch in member.plan.members:
-            member.positions.clear()
             topics = topics_of(self.state)
-            self._planned(
-                member, planning.with_interest(member.plan, member.epoch, interest, topics)
-            )
+            named = {topics[name][0] for name in topics if _is_in(interest, name)}
+            kept = {key: at for key, at in member.positions.items() if key[0] in named}
+            member.positions = kept
+            plan = planning.with_interest(member.plan, member.epoch, interest, topics)
+            assert set(kept) <= set(plan.owned_by(member.epoch)), "what it still names has moved"
+            self._planned(member, plan)
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:

@@ -48,6 +48,8 @@ class Assignment:
         self._auto_commit = auto_commit
         self.fetcher = Fetcher(log, reset)
         self._subscription = Subscription()
+        #: Whether nothing was named yet: who joined a group then would give away what waits for it.
+        self._is_outside = True
         #: The partitions that existed when the subscription began.
         self._were_there: frozenset[TopicPartition] = frozenset()
         self._group = member.group if member else ""
@@ -72,23 +74,29 @@ class Assignment:
             )
 
     def follow(self, wanted: Subscription) -> None:
-        """Read what this subscription names from now on."""
+        """Read what this subscription names from now on; what it names still goes on as it is."""
         self.fetcher.put_back()
-        old = list(self.fetcher.positions)
+        state = self._seen()
+        is_in = self._member is None or self._member.is_in(state)
+        named = set(wanted.resolve(state)) if is_in else set()
+        going = [each for each in self.fetcher.positions if each not in named]
         try:
-            self._tell_of_the_end(old)
+            self._tell_of_the_end(going)
         finally:  # also after an error: else a failing callback could not be replaced
-            self._begin(wanted, old)
+            self._begin(wanted, going)
 
-    def _begin(self, wanted: Subscription, old: list[TopicPartition]) -> None:
-        self._remove(old)
+    def _begin(self, wanted: Subscription, going: list[TopicPartition]) -> None:
+        self._remove(going)
         self._definitions, self._failing_since = -1, None
-        if self._member is not None:
-            self._member.enter(wanted)
-        self._subscription = wanted
+        self._is_outside = False
+        if self._member is not None and self._member.enter(wanted):
+            self._lose(self._log.state, list(self.fetcher.positions))  # it is another member now
+        before, self._subscription = self._subscription, wanted
         state = self._log.refresh()
-        self._were_there = frozenset(wanted.resolve(state))
-        self._resolve(state)
+        came_later = set(before.resolve(state)) - self._were_there
+        self._were_there = frozenset(wanted.resolve(state)) - came_later
+        kept = [] if before.on_assign == wanted.on_assign else list(self.fetcher.positions)
+        self._resolve(state, untold=kept)
 
     def refresh(self, *, begun: bool = False) -> StoreState:
         """See what others committed, and pick up topics and partitions that came or went.
@@ -110,7 +118,10 @@ class Assignment:
                 raise
         return state
 
-    def _resolve(self, state: StoreState, *, begun: bool = False) -> None:
+    def _resolve(
+        self, state: StoreState, *, begun: bool = False, untold: Iterable[TopicPartition] = ()
+    ) -> None:
+        """Own what is planned; `untold`: partitions that a new `on_assign` has not heard of."""
         definitions = state.definitions  # a callback may change topics, and sees that in the state
         generation, has_released = 0, True
         if self._member is not None:
@@ -127,7 +138,8 @@ class Assignment:
             self.uncommitted.begin(partition, self.fetcher.positions[partition])
         if has_released:
             self._definitions, self.generation = definitions, generation
-        self._tell(self._subscription.on_assign, gained)
+        untold = [each for each in untold if each in wanted]
+        self._tell(self._subscription.on_assign, untold + gained)
 
     def _committed(self, state: StoreState, partition: TopicPartition) -> int | None:
         return self._member.committed_position(state, partition) if self._member else None
@@ -143,6 +155,8 @@ class Assignment:
 
     def _take_part(self, member: GroupMember, state: StoreState) -> StoreState:
         """Be a member of the group, whose plan has all partitions; return the state with it."""
+        if self._is_outside:
+            return state
         if not member.is_in(state):
             self.fetcher.holding.before = {}
             self._lose(state, list(self.fetcher.positions))
@@ -227,12 +241,13 @@ class Assignment:
     def _tell_of_the_end(self, partitions: list[TopicPartition]) -> None:
         """Call `on_revoke`, or `on_lost` for partitions that were taken before."""
         member = self._member
-        if member is not None and partitions:
-            state = self._log.state if self._log.is_remote else self._log.refresh()
-            if not member.is_in(state):
-                self._tell(self._subscription.on_lost, partitions)
-                return
+        if member is not None and partitions and not member.is_in(self._seen()):
+            self._tell(self._subscription.on_lost, partitions)
+            return
         self._tell(self._subscription.on_revoke, partitions)
+
+    def _seen(self) -> StoreState:
+        return self._log.state if self._log.is_remote else self._log.refresh()
 
     def _tell(self, listener: Listener | None, partitions: list[TopicPartition]) -> None:
         if listener is None or not partitions:

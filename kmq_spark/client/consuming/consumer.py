@@ -110,8 +110,8 @@ class Consumer(OneThread):
     ) -> None:
         """Read these topics, or every topic in whose name the pattern is found.
 
-        A pattern also finds topics that are made later. Topics that a consumer read before, and
-        that are not named, are given up.
+        A pattern also finds topics that are made later. Topics that a consumer read before go on
+        as they are; those that are not named now are given up.
 
         Args:
             topics: One topic, or several; NotFoundError for an unknown one.
@@ -132,7 +132,7 @@ class Consumer(OneThread):
 
     @alone
     def assign(self, partitions: Partitions) -> None:
-        """Read exactly these partitions: `{topic: [partition, ...]}`.
+        """Read exactly these partitions: `{topic: [partition, ...]}`; those read go on as they are.
 
         In a group they belong to this member, and the other members share the rest.
         """

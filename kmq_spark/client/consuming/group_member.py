@@ -28,9 +28,11 @@ class GroupMember:
         self._log = log
         self.place = SharedMembership(log, group, settings)
 
-    def enter(self, subscription: Subscription) -> None:
-        """Join with this subscription, owning nothing yet."""
+    def enter(self, subscription: Subscription) -> bool:
+        """Join with this subscription, or change to it; True if it owns nothing from before."""
+        epoch = self.place.epoch
         self.place.enter(subscription.interest)
+        return self.place.epoch != epoch
 
     def generation(self, state: StoreState) -> int:
         """Return a number that changes whenever something of the group may concern its members."""

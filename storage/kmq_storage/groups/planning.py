@@ -50,13 +50,14 @@ def without(plan: GroupPlan, gone: Collection[int], topics: Topics) -> GroupPlan
 
 
 def with_interest(plan: GroupPlan, epoch: int, interest: Interest, topics: Topics) -> GroupPlan:
-    """Change the interest of a member, which has given up all its partitions.
+    """Change the interest of a member, which has given up what it no longer wants.
 
     IllegalStateError when it chose partitions that another member chose.
     """
     member = replace(plan.members[epoch], interest=interest)
     _check([each for e, each in plan.members.items() if e != epoch], member)
-    kept = {key: owner for key, owner in plan.owners.items() if owner != epoch}
+    wanted = _wanted([member], topics)
+    kept = {key: each for key, each in plan.owners.items() if each != epoch or key in wanted}
     before = dict(plan.owners) | dict(plan.targets)
     return _planned({**plan.members, epoch: member}, kept, before, topics)
 
@@ -68,10 +69,14 @@ def renewed(plan: GroupPlan, topics: Topics) -> GroupPlan:
 
 def is_complete(plan: GroupPlan, topics: Topics) -> bool:
     """Whether exactly those partitions have an owner that a member wants to read."""
-    wanted = {topic for each in plan.members.values() for topic in _topics_of(each, topics)}
-    chosen = {spot for each in plan.members.values() for spot in _chosen(each, topics)}
-    keys = {(topics[name][0], n) for name in wanted for n in range(topics[name][1])}
-    return keys | {(topics[name][0], n) for name, n in chosen} == set(plan.owners)
+    return _wanted(plan.members.values(), topics) == set(plan.owners)
+
+
+def _wanted(members: Collection[PlannedMember], topics: Topics) -> set[Key]:
+    whole = {topic for each in members for topic in _topics_of(each, topics)}
+    chosen = {spot for each in members for spot in _chosen(each, topics)}
+    keys = {(topics[name][0], n) for name in whole for n in range(topics[name][1])}
+    return keys | {(topics[name][0], n) for name, n in chosen}
 
 
 def _planned(

@@ -14,6 +14,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.log.state.store_state import StoreState
+from tests.support.members import without_watch
 
 
 def _send(store: kmq.Store, topic: str, value: bytes, partition: int | None = None) -> None:
@@ -163,6 +164,64 @@ def test_a_close_revokes(shop: kmq.Store):
     consumer.subscribe(["events"], on_revoke=told.append)
     consumer.close()
     assert told == [{"events": [0]}]
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_what_another_subscription_still_names_goes_on_as_it_was(
+    shop: kmq.Store, group: str | None
+):
+    told: list[tuple[str, Any]] = []
+
+    def subscribe(*topics: str) -> None:
+        consumer.subscribe(topics, on_assign=assigned, on_revoke=revoked)
+
+    def assigned(partitions: Any) -> None:
+        told.append(("assign", partitions))
+
+    def revoked(partitions: Any) -> None:
+        told.append(("revoke", partitions))
+
+    with shop.consumer(group) as consumer:
+        subscribe("orders-eu", "events")
+        assert consumer.consume(9)
+        consumer.pause({"events": [0]})
+        _send(shop, "events", b"later")
+        subscribe("events", "orders-us")
+        assert _values(consumer) == [b"orders-us"]
+        consumer.resume()
+        assert _values(consumer) == [b"later"]
+        consumer.subscribe(["events"], on_assign=lambda each: told.append(("new", each)))
+    assert told == [
+        ("assign", {"orders-eu": [0, 1], "events": [0]}),
+        ("revoke", {"orders-eu": [0, 1]}),
+        ("assign", {"orders-us": [0, 1]}),
+        ("revoke", {"orders-us": [0, 1]}),
+        ("new", {"events": [0]}),
+    ]
+
+
+def test_another_subscription_leaves_out_nothing_that_latest_would_have_read(shop: kmq.Store):
+    with shop.consumer("g", topics=["orders-eu"], auto_offset_reset="latest") as consumer:
+        assert _values(consumer) == []
+        _send(shop, "orders-eu", b"new", partition=0)
+        shop.add_partitions("orders-eu", 3)
+        _send(shop, "orders-eu", b"there too", partition=2)
+        consumer.subscribe(["orders-eu", "events"])
+        assert _values(consumer) == [b"new", b"there too"]
+
+
+def test_who_lost_its_place_keeps_nothing_of_its_subscription(shop: kmq.Store):
+    """Others may have read on meanwhile: it begins where the group is."""
+    told: list[Any] = []
+    with without_watch():
+        first, second = shop.consumer("g"), shop.consumer("g", topics=["events"])
+    with first, second:
+        first.subscribe(["orders-eu"], on_lost=told.append)
+        assert first.consume(9)
+        second._member.place._plan_away({first._member.place.epoch})  # type: ignore[union-attr]
+        first.subscribe(["orders-eu"])
+        assert told == [{"orders-eu": [0, 1]}]
+        assert _values(first) == [b"orders-eu"]
 
 
 def test_what_was_in_hand_and_not_handed_out_is_not_lost_by_a_new_subscription(shop: kmq.Store):

@@ -198,8 +198,9 @@ def test_a_call_that_has_records_of_a_partition_releases_it_only_with_the_next_o
 def test_a_member_that_another_one_planned_away_is_fenced_and_told(shop: kmq.Store):
     lost: list[Any] = []
     with without_watch():
-        first, second = shop.consumer("g"), shop.consumer("g", topics=["t"])
-    first.subscribe(["t"], on_lost=lost.append)
+        first = shop.consumer("g")
+        first.subscribe(["t"], on_lost=lost.append)
+        second = shop.consumer("g", topics=["t"])
     _owned(first, second)
     first.consume(5, timeout=0)
     second._member.place._plan_away({first._member.place.epoch})  # type: ignore[union-attr]
@@ -270,7 +271,9 @@ def test_a_static_name_gets_its_partitions_back_and_nobody_else_meanwhile(shop: 
     assert _owned(a, b) == [[0, 1, 2], [3, 4, 5]]
     a.close()
     assert _owned(b) == [[3, 4, 5]]
-    a = shop.consumer("g", topics=["t"], name="a", auto_commit=True)
+    a = shop.consumer("g", name="a", auto_commit=True)
+    assert (a.assignment(), a.lag()) == ({}, {})  # it waits until it is said what to read
+    a.subscribe(["t"], on_assign=print)
     assert a.assignment() == {"t": [0, 1, 2]}  # at once: nothing moved
     assert _owned(b) == [[3, 4, 5]]
 
