@@ -86,7 +86,7 @@ class Assignment:
             self._begin(wanted, going)
 
     def _begin(self, wanted: Subscription, going: list[TopicPartition]) -> None:
-        self._remove(going)
+        self._give_up(going)
         self._definitions, self._failing_since = -1, None
         self._is_outside = False
         if self._member is not None and self._member.enter(wanted):
@@ -182,11 +182,7 @@ class Assignment:
             failure = self._ask(going)
             commits = self._auto_commit and failure is None
             offsets = self._positions_inside(state, going) if commits else {}
-            seen = state
-            with suppress(KmqError):  # their subscriber knows that they are given away
-                seen = self._log.refresh()  # the callback may have committed them
-            self._part_with(seen, going)
-            self._remove(going)
+            self._give_up(going)
             member.release(state, moving - staying, offsets)
             if failure is not None:
                 raise failure
@@ -220,6 +216,14 @@ class Assignment:
     def _remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self.fetcher.remove(partition)
+
+    def _give_up(self, partitions: list[TopicPartition]) -> None:
+        """Stop reading partitions whose subscriber knows that they are given away."""
+        if partitions and self._member is not None:
+            with suppress(KmqError):
+                self._log.refresh()  # the callback may have committed them
+            self._part_with(self._log.state, partitions)
+        self._remove(partitions)
 
     def _part_with(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
         """Whether the caller has records of these partitions that come again elsewhere."""
@@ -319,19 +323,6 @@ class Assignment:
                     topic=name,
                 )
 
-    def positions_to_commit(self, state: StoreState) -> dict[str, dict[int, int]]:
-        """Return the positions that a transaction commits: behind all records handed out so far.
-
-        FencedError, once, when some of these records come again at another member.
-        """
-        found = self.committable_positions(state)
-        for each in self.partitions():
-            at = found.get(each.topic, {}).get(each.partition, NO_POSITION)
-            self.uncommitted.begin(each, at)
-        if self.uncommitted.gone:
-            raise self.uncommitted.fenced()
-        return self.uncommitted_positions(state)
-
     def _positions_inside(
         self, state: StoreState, partitions: Iterable[TopicPartition]
     ) -> dict[str, dict[int, int]]:
@@ -349,8 +340,9 @@ class Assignment:
         """Continue elsewhere in these partitions, or in all."""
         self.fetcher.put_back()
         for partition in self._chosen(partitions):
-            self.fetcher.seek(partition, offset_of(partition))
-            self.uncommitted.begin(partition, self.fetcher.positions[partition])
+            before, target = self.fetcher.positions[partition], offset_of(partition)
+            self.fetcher.seek(partition, target)
+            self.uncommitted.seek(partition, before, target)
             # Nor go back to where the call began in which this callback runs.
             self.fetcher.holding.before.pop(partition, None)
 

@@ -263,8 +263,10 @@ class Consumer(OneThread):
                 "open it without auto_commit to commit its offsets in transactions"
             )
         member, state = self._in_group(), self._log.refresh()
+        if self._uncommitted.gone:
+            raise self._uncommitted.fenced()
         if offsets is None:
-            offsets = self._assignment.positions_to_commit(state)
+            offsets = self._assignment.uncommitted_positions(state)
         self._assignment.check_topics(state, offsets)
         return member.entries(state, offsets)
 

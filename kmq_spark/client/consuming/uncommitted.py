@@ -16,16 +16,29 @@ class Uncommitted:
 
     def __init__(self, group: str) -> None:
         self._group = group
-        #: Where each partition began, or was committed last: later records are not committed.
+        #: Where each partition began, or went on after a seek.
         self._begins: dict[TopicPartition, int] = {}
+        #: Behind the last record that it handed out before a seek, unless it comes again here.
+        self._reached: dict[TopicPartition, int] = {}
         #: Partitions that were given away with uncommitted records handed out.
         self.gone: set[TopicPartition] = set()
         #: Whether some of these were lost since a call last began to take records.
         self.was_robbed = False
 
     def begin(self, partition: TopicPartition, position: int) -> None:
-        """Note that what a partition hands out from this offset on is not committed."""
+        """Note where a partition begins to hand out records."""
         self._begins[partition] = position
+
+    def seek(self, partition: TopicPartition, position: int, target: int) -> None:
+        """Note that a partition goes on elsewhere than at the next offset, which is `position`."""
+        self._reached[partition] = min(self._end(partition, position), target)
+        self._begins[partition] = target
+
+    def _end(self, partition: TopicPartition, position: int) -> int:
+        """Behind the last record that was handed out; NO_POSITION without one."""
+        reached = self._reached.get(partition, NO_POSITION)
+        has_some = position > self._begins.get(partition, NO_POSITION)
+        return max(reached, position) if has_some else reached
 
     def part(self, partition: TopicPartition, position: int, done: int) -> bool:
         """Note that a partition goes; True when it handed out records that come again elsewhere.
@@ -33,8 +46,9 @@ class Uncommitted:
         `position` is the next offset that it would hand out; what is below `done` never comes
         again.
         """
-        begin = self._begins.pop(partition, NO_POSITION)
-        comes_again = position > max(begin, done)
+        comes_again = self._end(partition, position) > done
+        self._begins.pop(partition, None)
+        self._reached.pop(partition, None)
         if comes_again:
             self.gone.add(partition)
         return comes_again

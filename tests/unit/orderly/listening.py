@@ -142,6 +142,7 @@ def taken_over(consumer: kmq.OrderlyConsumer, other: kmq.Consumer) -> Iterator[N
     """A member was taken for dead and doesn't know yet; another one read all that it had."""
     with standing(consumer) as reader:
         assert reader._member is not None
+        other.unsubscribe()  # a member that reads nothing yet
         reader._member.place.step_back()
         other.subscribe(["t"])
         assert other.assignment() == {"t": [0, 1]}

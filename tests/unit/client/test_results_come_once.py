@@ -1,0 +1,132 @@
+"""Read, process, write: a transaction whose records come again at another member is aborted.
+
+Finds: results that are stored without the offsets of what they were made of, after whatever the
+consumer was asked in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import kmq_spark as kmq
+from kmq_spark.client.consuming.subscription import TopicPartition
+from kmq_spark.client.consuming.uncommitted import Uncommitted
+from tests.unit.client.stored import values
+
+PLACE = TopicPartition("two", 1, b"\1" * 16)
+
+
+@pytest.fixture
+def two(shop: kmq.Store) -> kmq.Store:
+    """A topic `two` with two partitions, the second of which has three records."""
+    shop.create_topic("two", partitions=2)
+    with shop.producer() as producer:
+        producer.send_batch("two", [b"1", b"2", b"3"], partition=1).result(10)
+    return shop
+
+
+def _results(store: kmq.Store, records: list[kmq.Record], consumer: kmq.Consumer) -> None:
+    with store.producer() as producer, producer.transaction() as tx:
+        tx.send_batch("b", [record.value for record in records])
+        tx.commit_offsets(consumer)
+
+
+def _all_results(store: kmq.Store, consumer: kmq.Consumer) -> list[bytes | None]:
+    while records := consumer.consume(2, timeout=0):
+        _results(store, records, consumer)
+    return values(store, "b")
+
+
+@pytest.mark.parametrize(
+    "give_up",
+    [
+        lambda consumer: consumer.subscribe(["a"]),
+        lambda consumer: consumer.assign({"two": [0]}),
+        lambda consumer: consumer.unsubscribe(),
+    ],
+    ids=["subscribe", "assign", "unsubscribe"],
+)
+def test_another_subscription_that_gives_the_records_up(
+    two: kmq.Store, give_up: Callable[[kmq.Consumer], None]
+):
+    with two.consumer("g", topics=["two"]) as first:
+        records = first.consume(2, timeout=0)
+        give_up(first)
+        with pytest.raises(kmq.TransactionAbortedError, match="handed out and not committed"):
+            _results(two, records, first)
+    with two.consumer("g", topics=["two"]) as second:
+        assert _all_results(two, second) == [b"1", b"2", b"3"]
+
+
+def test_a_subscription_that_keeps_the_records_keeps_their_transaction(two: kmq.Store):
+    with two.consumer("g", topics=["two"]) as consumer:
+        records = consumer.consume(2, timeout=0)
+        consumer.subscribe(["two", "a"])
+        _results(two, records, consumer)
+        assert _all_results(two, consumer) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("before", ["a seek", "an aborted try"])
+def test_what_was_handed_out_is_known_after(two: kmq.Store, before: str):
+    with two.consumer("g", topics=["two"]) as first:
+        records = first.consume(2, timeout=0)
+        if before == "a seek":
+            first.seek("two", 1, 2)
+        else:
+            with (
+                pytest.raises(OSError, match="elsewhere"),
+                two.producer() as producer,
+                producer.transaction() as tx,
+            ):
+                tx.commit_offsets(first)
+                raise OSError("elsewhere")
+        with two.consumer("g", topics=["two"]) as second:
+            first.lag()  # gives one away
+            with pytest.raises(kmq.TransactionAbortedError, match="handed out and not committed"):
+                _results(two, records, first)
+            assert _all_results(two, second) == [b"1", b"2", b"3"]
+
+
+def test_a_place_that_is_asked_for_is_not_committed_without_what_the_question_gave_away(
+    two: kmq.Store,
+):
+    with (
+        two.consumer("g", topics=["two"]) as first,
+        two.producer() as producer,
+        two.consumer("g") as second,
+    ):
+        records = first.consume(2, timeout=0)
+        second.subscribe(["two"])
+        producer.begin_transaction()
+        producer.send_batch("b", [record.value for record in records])
+        with pytest.raises(kmq.FencedError, match="handed out and not committed"):
+            producer.send_offsets_to_transaction(first.position(), first)
+        producer.abort_transaction()
+        assert _all_results(two, second) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("seeks", "position", "comes_again"),
+    [
+        ([], 0, False),
+        ([], 2, True),
+        ([(2, 2)], 2, True),
+        ([(2, 5)], 5, True),
+        ([(2, 1)], 1, True),
+        ([(2, 0)], 0, False),
+        ([(2, 0)], 1, True),
+        ([(0, 5)], 5, False),
+        ([(2, 5), (5, 0)], 0, False),
+    ],
+)
+def test_records_come_again_elsewhere_unless_a_seek_brings_them_again_here(
+    seeks: list[tuple[int, int]], position: int, *, comes_again: bool
+):
+    """Each seek is of the next offset then, and where it went."""
+    uncommitted = Uncommitted("g")
+    uncommitted.begin(PLACE, 0)
+    for before, target in seeks:
+        uncommitted.seek(PLACE, before, target)
+    assert uncommitted.part(PLACE, position, 0) == comes_again
