@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from enum import Enum
 
 from kmq_spark.client.consuming.fetcher import NO_POSITION, Fetcher
 from kmq_spark.client.consuming.group_member import GroupMember
@@ -25,6 +26,17 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
 
 Ready = Callable[[list[TopicPartition]], list[TopicPartition]]
+
+
+class Giving(Enum):
+    """Which of the partitions that are planned for other members a call may give away.
+
+    NONE: it has taken records, which may be of any.
+    IDLE: those of which the caller has no uncommitted records, or is called back to commit them.
+    ALL: it begins to take records, so the caller is done with those before.
+    """
+
+    NONE, IDLE, ALL = range(3)
 
 
 class Assignment:
@@ -76,7 +88,7 @@ class Assignment:
     def follow(self, wanted: Subscription) -> None:
         """Read what this subscription names from now on; what it names still goes on as it is."""
         self.fetcher.put_back()
-        state = self._seen()
+        state = self.seen()
         is_in = self._member is None or self._member.is_in(state)
         named = set(wanted.resolve(state)) if is_in else set()
         going = [each for each in self.fetcher.positions if each not in named]
@@ -98,35 +110,39 @@ class Assignment:
         kept = [] if before.on_assign == wanted.on_assign else list(self.fetcher.positions)
         self._resolve(state, untold=kept)
 
-    def refresh(self, *, begun: bool = False) -> StoreState:
+    def refresh(self, *, giving: Giving = Giving.IDLE) -> StoreState:
         """See what others committed, and pick up topics and partitions that came or went.
 
-        While a callback runs for some of them, the others wait for the next call. A call that has
-        `begun` to take records gives no partition away: its records may be of any.
+        While a callback runs for some of them, the others wait for the next call. `giving` says
+        which partitions the call may give away.
         """
-        return self.knowing(self._log.refresh(), begun=begun)
+        return self.knowing(self._log.refresh(), giving=giving)
 
-    def knowing(self, state: StoreState, *, begun: bool = False) -> StoreState:
+    def knowing(self, state: StoreState, *, giving: Giving = Giving.IDLE) -> StoreState:
         """Do the same with a state that was just read; returns the state."""
         generation = self._member.generation(state) if self._member else 0
         is_news = state.definitions != self._definitions or generation != self.generation
         if is_news and not self.calls_back:
             try:
-                self._resolve(state, begun=begun)
+                self._resolve(state, giving=giving)
             except BaseException:
                 self.is_called_in = True
                 raise
         return state
 
     def _resolve(
-        self, state: StoreState, *, begun: bool = False, untold: Iterable[TopicPartition] = ()
+        self,
+        state: StoreState,
+        *,
+        giving: Giving = Giving.IDLE,
+        untold: Iterable[TopicPartition] = (),
     ) -> None:
         """Own what is planned; `untold`: partitions that a new `on_assign` has not heard of."""
         definitions = state.definitions  # a callback may change topics, and sees that in the state
         generation, has_released = 0, True
         if self._member is not None:
             state = self._take_part(self._member, state)
-            has_released = self._release(self._member, state, begun=begun)
+            has_released = self._release(self._member, state, giving=giving)
             generation = self._member.generation(state)
         wanted = set(self._wanted(state))
         self._lose(state, [each for each in self.fetcher.positions if each not in wanted])
@@ -166,14 +182,13 @@ class Assignment:
             state = self._log.refresh()
         return state
 
-    def _release(self, member: GroupMember, state: StoreState, *, begun: bool) -> bool:
-        """Give away the partitions that are planned for other members; False if some stay for now.
-
-        A call that has begun to take records gives none away.
-        """
+    def _release(self, member: GroupMember, state: StoreState, *, giving: Giving) -> bool:
+        """Give away the partitions that are planned for other members; False if some stay."""
         moving = member.moving(state)
         held = [each for each in self.fetcher.positions if each.key in moving]
-        going = [] if begun else self.ready_to_go(held)
+        going = [] if giving is Giving.NONE else self.ready_to_go(held)
+        if giving is Giving.IDLE and self._subscription.on_revoke is None:
+            going = [each for each in going if not self._is_in_the_making(state, each)]
         staying = {each.key for each in held} - {each.key for each in going}
         if not moving:
             self._failing_since = None  # no other member waits any more
@@ -228,13 +243,18 @@ class Assignment:
     def _part_with(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
         """Whether the caller has records of these partitions that come again elsewhere."""
         found = False
-        places = self.places() if partitions else {}
         for each in partitions:
-            topic, at = state.topic_by_id(each.topic_id), places.get(each, NO_POSITION)
-            start = at if topic is None else topic.partition(each.partition).first
-            done = max(start, self._committed(state, each) or 0)
-            found |= self.uncommitted.part(each, at, done)
+            if self._is_in_the_making(state, each):
+                self.uncommitted.gone.add(each)
+                found = True
+            self.uncommitted.end(each)
         return found
+
+    def _is_in_the_making(self, state: StoreState, each: TopicPartition) -> bool:
+        """Whether the caller has records of a partition that are not committed."""
+        topic, at = state.topic_by_id(each.topic_id), self.places().get(each, NO_POSITION)
+        start = at if topic is None else topic.partition(each.partition).first
+        return self.uncommitted.reached(each, at) > max(start, self._committed(state, each) or 0)
 
     def revoke(self) -> None:
         """Call back that nothing is read any more."""
@@ -245,12 +265,13 @@ class Assignment:
     def _tell_of_the_end(self, partitions: list[TopicPartition]) -> None:
         """Call `on_revoke`, or `on_lost` for partitions that were taken before."""
         member = self._member
-        if member is not None and partitions and not member.is_in(self._seen()):
+        if member is not None and partitions and not member.is_in(self.seen()):
             self._tell(self._subscription.on_lost, partitions)
             return
         self._tell(self._subscription.on_revoke, partitions)
 
-    def _seen(self) -> StoreState:
+    def seen(self) -> StoreState:
+        """The state as it is; in a bucket, where a look is a request, as it was seen last."""
         return self._log.state if self._log.is_remote else self._log.refresh()
 
     def _tell(self, listener: Listener | None, partitions: list[TopicPartition]) -> None:

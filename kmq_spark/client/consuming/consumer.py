@@ -110,8 +110,7 @@ class Consumer(OneThread):
     ) -> None:
         """Read these topics, or every topic in whose name the pattern is found.
 
-        A pattern also finds topics that are made later. Topics that a consumer read before go on
-        as they are; those that are not named now are given up.
+        A pattern also finds later topics. Partitions read before that are named go on as they are.
 
         Args:
             topics: One topic, or several; NotFoundError for an unknown one.
@@ -119,8 +118,7 @@ class Consumer(OneThread):
                 anchored.
             on_assign: Called with `{topic: [partition, ...]}` that are read from now on.
             on_revoke: Called before partitions are given away, also by `close`; it may commit.
-            on_lost: Called for partitions that were taken from this member, which was taken for
-                dead.
+            on_lost: Called for partitions that were taken from a member that was taken for dead.
 
         Callbacks run in the thread that calls the consumer. They may ask for positions, seek, pause
         and commit; what they raise is raised by the call.

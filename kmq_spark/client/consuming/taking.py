@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from kmq_spark.client.consuming.assignment import Assignment
+from kmq_spark.client.consuming.assignment import Assignment, Giving
 from kmq_spark.client.consuming.hand import ANY, Hand, Taken
 from kmq_spark.client.consuming.subscription import TopicPartition
 from kmq_spark.client.handles.resource import Stopped
@@ -72,7 +72,7 @@ class Taking:
         self._assignment.is_called_in = False
         hand = self._holding.hand
         hand.size = len(hand.records)
-        self._assignment.refresh()
+        self._assignment.refresh(giving=Giving.ALL)
 
     def go_back(self) -> None:
         """Begin where the last call began, unless that handed out what it took."""
@@ -180,7 +180,7 @@ class Taking:
             self._assignment.check_wanted()
         now = self._log.environment.monotonic
         deadline = now() + (0.0 if begun else _FOREVER if timeout is None else timeout)
-        state = self._assignment.refresh(begun=begun)
+        state = self._assignment.refresh(giving=Giving.NONE if begun else Giving.ALL)
         while True:
             seen = state.lsn  # read first: another thread may move the state on at any time
             found = self._fetcher.next_part(rows, size)
@@ -190,9 +190,8 @@ class Taking:
             self._waits = True
             self._log.wait(seen, left, stopped, self._rehearse)
             self._waits = False
-            # In a bucket each look is a request, and waiting has looked already.
-            follow = self._assignment
-            state = follow.knowing(self._log.state) if self._log.is_remote else follow.refresh()
+            # In a bucket waiting has looked already.
+            state = self._assignment.knowing(self._assignment.seen(), giving=Giving.ALL)
 
     def _rehearse(self) -> None:
         part = self._fetcher.read_again()

@@ -31,27 +31,22 @@ class Uncommitted:
 
     def seek(self, partition: TopicPartition, position: int, target: int) -> None:
         """Note that a partition goes on elsewhere than at the next offset, which is `position`."""
-        self._reached[partition] = min(self._end(partition, position), target)
+        self._reached[partition] = min(self.reached(partition, position), target)
         self._begins[partition] = target
 
-    def _end(self, partition: TopicPartition, position: int) -> int:
-        """Behind the last record that was handed out; NO_POSITION without one."""
+    def reached(self, partition: TopicPartition, position: int) -> int:
+        """Return the offset behind the last record that was handed out; NO_POSITION without one.
+
+        `position` is the next offset that it hands out.
+        """
         reached = self._reached.get(partition, NO_POSITION)
         has_some = position > self._begins.get(partition, NO_POSITION)
         return max(reached, position) if has_some else reached
 
-    def part(self, partition: TopicPartition, position: int, done: int) -> bool:
-        """Note that a partition goes; True when it handed out records that come again elsewhere.
-
-        `position` is the next offset that it would hand out; what is below `done` never comes
-        again.
-        """
-        comes_again = self._end(partition, position) > done
+    def end(self, partition: TopicPartition) -> None:
+        """Forget a partition, which is no longer read."""
         self._begins.pop(partition, None)
         self._reached.pop(partition, None)
-        if comes_again:
-            self.gone.add(partition)
-        return comes_again
 
     def fenced(self) -> FencedError:
         """Return the error, once, for a commit that leaves out what another member has by now."""

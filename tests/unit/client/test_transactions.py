@@ -294,7 +294,7 @@ def test_a_member_that_lost_its_partitions_aborts_all(shop: kmq.Store):
     assert values(shop, "b") == []
 
 
-@pytest.mark.parametrize("look", ["assignment", "committed", "lag", "position", "consume"])
+@pytest.mark.parametrize("look", ["poll", "consume", "consume_arrow"])
 def test_records_whose_partition_went_to_another_member_before_the_commit_abort_all(
     shop: kmq.Store, look: str
 ):
@@ -305,7 +305,7 @@ def test_records_whose_partition_went_to_another_member_before_the_commit_abort_
         first = shop.consumer("g", topics=["two"])
         records = first.consume(timeout=0)
         second = shop.consumer("g", topics=["two"])
-        getattr(first, look)()  # gives one away
+        getattr(first, look)(timeout=0)  # gives one away
         with pytest.raises(kmq.TransactionAbortedError) as told, producer.transaction() as tx:
             tx.send_batch("b", [record.value for record in records])
             tx.commit_offsets(first)
