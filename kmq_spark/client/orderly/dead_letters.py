@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kmq_spark.client.queues.dead_letters import letters_unit
+from kmq_spark.client.queues.dead_letters import letters_unit, without_deaths
 from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.values import PropertyValue
 from kmq_spark.errors import InvalidRequestError
@@ -72,7 +72,7 @@ def dead_letters(
             "dead_letter_count": count + 1,
             "dead_letter_reason": reason,
         }
-        letters.append((record, {**record.properties, **told}))
+        letters.append((record, without_deaths(record) | told))
     return letters_unit(log, topic, records[0].partition % topic.partitions, letters)
 
 

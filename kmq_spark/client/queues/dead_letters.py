@@ -44,6 +44,10 @@ from kmq_storage.queues.slips import take_over_ended
 _HOME = "dead_letter_home"
 #: What each dead letter has. A record with some of them only has them from its sender.
 _FACTS = frozenset(f"dead_letter_{name}" for name in ("queue", "offset", "count", "reason"))
+#: What the letters of queues and of groups have from one death, and not from an earlier one.
+_OF_A_DEATH = _FACTS.union(
+    (f"dead_letter_{name}" for name in ("group", "topic", "partition")), (_HOME,), SCHEDULE
+)
 #: Dead letters that are moved in one commit.
 MOVED = 500
 _LOGGER = logging.getLogger(__name__)
@@ -159,23 +163,25 @@ def origin(
     Only among dead letters do a record's own properties tell that it died before: elsewhere its
     sender may have passed them on.
     """
+    home = (home_of(record) if state.queues.with_dead_letters_in(queue) else None) or queue
     facts = {
-        **record.properties,
         "dead_letter_queue": queue,
         "dead_letter_partition": record.partition,
         "dead_letter_offset": record.offset,
         "dead_letter_count": count,
         "dead_letter_reason": reason,
     }
-    home = (home_of(record) if state.queues.with_dead_letters_in(queue) else None) or queue
-    facts.pop(_HOME, None)
+    if record.topic is not None:
+        facts["dead_letter_topic"] = record.topic
     if home != queue:
         facts[_HOME] = home
-    else:  # the schedule of an earlier life
-        for name in SCHEDULE:
-            facts.pop(name, None)
-    facts.pop("dead_letter_topic", None)
-    return facts if record.topic is None else facts | {"dead_letter_topic": record.topic}
+        facts |= {name: record.properties[name] for name in SCHEDULE if name in record.properties}
+    return without_deaths(record) | facts
+
+
+def without_deaths(record: Record) -> dict[str, Any]:
+    """The properties of a record but for those that a death gave it, or its sender passed on."""
+    return {name: value for name, value in record.properties.items() if name not in _OF_A_DEATH}
 
 
 def _died_in(record: Record) -> tuple[Any, Any]:

@@ -75,7 +75,7 @@ class _Letter:
 
     @property
     def source(self) -> Mapping[str, Any]:
-        """Where it is from; a group's letter may have the queue of an earlier death."""
+        """Where it is from; old letters may also have what an earlier death gave them."""
         names = ("group" if self.queue is None else "queue", *_ORIGIN, "count", "reason")
         return {f"from_{n}": self.facts[n] for n in names if n in self.facts}
 

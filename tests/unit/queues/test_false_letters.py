@@ -16,6 +16,9 @@ import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from tests.support.waiting import until
+from tests.unit.client.stored import records
+from tests.unit.orderly.listening import SUSPEND, Listener, committed, orderly, scripted
 
 
 def _queues_with_one(store: kmq.Store, properties: dict[str, Any]) -> kmq.Queue:
@@ -70,6 +73,29 @@ def test_a_copy_of_a_letter_has_no_schedule_but_its_own(store: kmq.Store):
         held.reject()
     for letter in store.queue("letters").receive(2):
         assert not {"dead_letter_priority", "dead_letter_expires_at"} & letter.properties.keys()
+
+
+def _facts(letter: kmq.Record) -> set[str]:
+    names = {name.removeprefix("dead_letter_") for name in letter.properties}
+    return names - {"topic", "partition", "offset", "count", "reason"}
+
+
+def test_a_letter_tells_of_its_own_death_and_of_no_earlier_one(store: kmq.Store):
+    schedule = {"dead_letter_priority": 9, "dead_letter_expires_at": 1}
+    earlier = {"n": 1, "dead_letter_home": "other", **schedule}
+    queue = _queues_with_one(store, {**earlier, "dead_letter_group": "g"})
+    queue.receive()[0].reject()
+    (letter,) = store.queue("letters").receive()
+    assert _facts(letter) == {"n", "queue"}
+    store.create_topic("t")
+    with store.producer() as producer:
+        properties = {**earlier, **letter.properties}
+        producer.send("t", letter.value, properties=properties).result()
+    with orderly(store, Listener(scripted(SUSPEND)), max_reconsume_times=0):
+        until(lambda: committed(store) == {0: 1})
+    (found,) = records(store, "%DLQ%g")
+    assert _facts(found) == {"n", "group"}
+    assert found.properties["dead_letter_topic"] == "t"
 
 
 def test_a_record_that_was_sent_among_letters_is_no_letter(store: kmq.Store):
