@@ -1,4 +1,7 @@
-"""A damaged commit behind the last sync. Finds: a log that nobody can sync, read or repair."""
+"""A damaged commit behind the last sync.
+
+Finds: a log that nobody can sync, read or repair, and a repair that takes for durable what is not.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.cli.command_line import main
+from kmq_storage.log.state.lost_ranges import Unnamed
 from tests.support.damage import flip
 from tests.support.failing_disk import FailingDisk
 from tests.support.storage import make_topic, open_log, send, values_of
@@ -89,3 +93,16 @@ def test_staged_files_behind_a_damaged_commit_come_to_disk_with_their_commits(
     assert values_of(open_log(disk, create=False)) == [b"0", b"2"]
     assert synced == {f"staged/{file.name}" for file in (tmp_path / "staged").iterdir()}
     assert len(synced) == 2
+
+
+@harmed
+def test_a_repair_brings_staged_files_to_disk_before_its_checkpoint_names_them(
+    tmp_path: Path, harm: Callable[[Path, int, int], None]
+):
+    disk = _written(tmp_path, harm, 3)
+    log = open_log(disk, create=False, durable=False)
+    log.refresh()
+    disk.calls.clear()
+    log.go_on_behind(Unnamed())
+    assert disk.calls[0] == "sync staged"
+    assert "stage synced" in disk.calls[1:]

@@ -15,6 +15,7 @@ from kmq_storage.log.checkpoints.checkpoint import write_checkpoint
 from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk.recovery import mend_if_asked
 from kmq_storage.log.disk.replica import Replica
+from kmq_storage.log.disk.unsynced_frames import UnsyncedFrames
 from kmq_storage.log.files.hint import open_hint
 from kmq_storage.log.files.journal import Journal
 from kmq_storage.log.files.locking import AppendLock, SyncLock
@@ -44,8 +45,10 @@ def go_on_behind(
         behind = plan_behind(state, last, unnamed)
         _accept(state, last, behind)
         state.lsn = last
+        unsynced = UnsyncedFrames(journal, hint)
+        staged = unsynced.staged(hint.synced or 0, last)
         with hint.syncing():
-            journal.sync(1, last)
+            unsynced.sync(0, last, staged)
         with hint.rolling(last):  # if this process dies here, nobody goes on in the file before
             file = files.open_log(paths.log_file(last + 1), identity.log_file_bytes, create=True)
             file.clear_from(0)  # what an earlier end of the log left there proves nothing

@@ -18,11 +18,11 @@ import logging
 from kmq_storage import limits
 from kmq_storage.environment import Environment
 from kmq_storage.errors import CommitOutcomeUnknownError
-from kmq_storage.log.cursor import Cursor
 from kmq_storage.log.disk.mending import Mending
+from kmq_storage.log.disk.unsynced_frames import UnsyncedFrames
 from kmq_storage.log.disk_errors import is_of_the_disk
 from kmq_storage.log.files.hint import Hint
-from kmq_storage.log.files.journal import Journal, StoredFrame
+from kmq_storage.log.files.journal import Journal
 from kmq_storage.log.files.locking import SyncLock
 
 _LOGGER = logging.getLogger(__name__)
@@ -43,8 +43,7 @@ class GroupSync:
         environment: Environment,
     ) -> None:
         self._journal = journal
-        #: The place up to which frames were searched for staged files that need a sync.
-        self._staged_cursor = Cursor()
+        self._unsynced = UnsyncedFrames(journal, hint)
         self._hint = hint
         self._sync_lock = lock
         self._mending = mending
@@ -72,7 +71,7 @@ class GroupSync:
         if synced >= written or self._is_doubtful():
             return min(synced, written)
         try:
-            self._sync_between(synced, written, self._staged_between(synced, written))
+            self._unsynced.sync(synced, written, self._unsynced.staged(synced, written))
         except OSError as error:
             if not is_of_the_disk(error):
                 raise
@@ -155,9 +154,9 @@ class GroupSync:
         target = max(self._hint.written or 0, lsn)
         assert target > synced, "what is published as synced never goes back"
         try:
-            staged = self._staged_between(synced, target)
+            staged = self._unsynced.staged(synced, target)
             with self._hint.syncing():
-                self._sync_between(synced, target, staged)
+                self._unsynced.sync(synced, target, staged)
         except OSError as error:
             if not is_of_the_disk(error):
                 raise
@@ -166,41 +165,6 @@ class GroupSync:
         else:
             self._hint.publish_synced(target)
 
-    def _sync_between(self, synced: int, target: int, staged: set[str]) -> None:
-        """Sync frames, and before them the staged files that they name.
-
-        A staged file that is missing is not a failure of the disk. Its records are damage, which
-        readers report, and all others stay. Only while the hint page is invalid may a reboot have
-        lost the file; the log then ends before the frame that names it.
-        """
-        there = {file for file in staged if not self._hint.valid or self._journal.has_staged(file)}
-        self._journal.sync_staged(there)
-        self._journal.sync(synced + 1, target)
-
-    def _staged_between(self, synced: int, target: int) -> set[str]:
-        """The files that frames after `synced` name and that were staged without a sync.
-
-        Those of a damaged frame are unknown. Nobody reads them, unless it is put back from a copy.
-        """
-        files: set[str] = set()
-        if self._hint.staged_unsynced <= synced:
-            return files
-        cursor, start = self._staged_cursor, self._journal.start_of(synced + 1)
-        if cursor.lsn > synced or cursor.file < start.file:
-            cursor = start
-        while cursor.lsn < target and (frame := self._next(cursor)) is not None:
-            cursor = frame.end
-            if cursor.lsn > synced:
-                files |= frame.staged_files()
-        self._staged_cursor = cursor
-        return files
-
-    def _next(self, cursor: Cursor) -> StoredFrame | None:
-        """The frame after the cursor or, when damage hides it, the first one behind."""
-        frame, _ = self._journal.try_next(cursor)
-        found = None if frame else self._journal.try_resync(cursor)
-        return found[1] if found else frame
-
     def _write_again(self, synced: int, cause: str) -> None:
-        self._staged_cursor = Cursor()
+        self._unsynced.begin_anew()
         self._mending.write_again(synced, cause)
