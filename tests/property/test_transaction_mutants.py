@@ -13,6 +13,7 @@ from kmq_spark.client.sending import beside, written
 from kmq_spark.client.sending.gathered import Gathered
 from kmq_spark.client.sending.pending import Pending
 from kmq_storage.log.binding import binding
+from kmq_storage.log.binding.binding import Unit
 from tests.property.test_transaction_model import TransactionModel
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -29,7 +30,7 @@ def leaves_out_what_is_refused(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_the_offsets(patch: pytest.MonkeyPatch) -> None:
     """Records without the offsets that they were made of."""
-    patch.setattr(beside.GroupOffsets, "entries", lambda *_: [])
+    patch.setattr(beside.GroupOffsets, "unit", lambda *_: Unit(()))
 
 
 def commits_what_was_aborted(patch: pytest.MonkeyPatch) -> None:

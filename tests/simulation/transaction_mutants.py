@@ -90,7 +90,7 @@ def commits_no_offsets_with_what_went_into_files(patch: pytest.MonkeyPatch) -> N
 
     def write(gathered: Gathered, sends: Any) -> None:
         original(gathered, sends)
-        gathered.entries_beside = tuple
+        gathered.beside = lambda: Unit(())
 
     patch.setattr(Gathered, "_write", write)
 

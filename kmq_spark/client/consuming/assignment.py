@@ -22,6 +22,7 @@ from kmq_spark.client.consuming.uncommitted import Uncommitted
 from kmq_spark.client.handles.arguments import checked_partitions
 from kmq_spark.errors import FencedError, IllegalStateError, KmqError
 from kmq_storage.groups.administration import Offsets
+from kmq_storage.groups.membership import NOT_SEEN, version_of
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
 
@@ -65,8 +66,8 @@ class Assignment:
         #: The partitions that existed when the subscription began.
         self._were_there: frozenset[TopicPartition] = frozenset()
         self._group = member.group if member else ""
-        #: The definitions of topics, and the generation of the group, that were seen last.
-        self._definitions, self.generation = -1, 0
+        #: The definitions of topics, and the version of the group, that were seen last.
+        self._definitions, self.version = -1, NOT_SEEN
         #: Whether the next call looks at the group first, whatever it has in hand.
         self.is_called_in = False
         #: Whether a callback runs, which may use its consumer.
@@ -120,8 +121,8 @@ class Assignment:
 
     def knowing(self, state: StoreState, *, giving: Giving = Giving.IDLE) -> StoreState:
         """Do the same with a state that was just read; returns the state."""
-        generation = self._member.generation(state) if self._member else 0
-        is_news = state.definitions != self._definitions or generation != self.generation
+        version = self._member.version(state) if self._member else NOT_SEEN
+        is_news = state.definitions != self._definitions or version != self.version
         if is_news and not self.calls_back:
             try:
                 self._resolve(state, giving=giving)
@@ -139,11 +140,11 @@ class Assignment:
     ) -> None:
         """Own what is planned; `untold`: partitions that a new `on_assign` has not heard of."""
         definitions = state.definitions  # a callback may change topics, and sees that in the state
-        generation, has_released = 0, True
+        version, has_released = NOT_SEEN, True
         if self._member is not None:
             state = self._take_part(self._member, state)
             has_released = self._release(self._member, state, giving=giving)
-            generation = self._member.generation(state)
+            version = self._member.version(state)
         wanted = set(self._wanted(state))
         self._lose(state, [each for each in self.fetcher.positions if each not in wanted])
         wanted_now = self._wanted(state)
@@ -153,7 +154,7 @@ class Assignment:
             self.fetcher.add(partition, self._committed(state, partition), came_later=came_later)
             self.uncommitted.begin(partition, self.fetcher.positions[partition])
         if has_released:
-            self._definitions, self.generation = definitions, generation
+            self._definitions, self.version = definitions, version
         untold = [each for each in untold if each in wanted]
         self._tell(self._subscription.on_assign, untold + gained)
 
@@ -321,10 +322,9 @@ class Assignment:
         When the group changed meanwhile, all are returned: a member that lost any then gets
         FencedError.
         """
-        group = state.group(self._group)
-        if group.generation != self.generation:
+        if version_of(state, self._group) != self.version:
             return self.committable_positions(state)
-        known, nothing = group.offsets, dict[int, int]()
+        known, nothing = state.group(self._group).offsets, dict[int, int]()
         news = [
             each
             for each, at in self.places().items()

@@ -38,8 +38,8 @@ from kmq_spark.client.handles.resource import Stopped
 from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.values import to_timestamp
 from kmq_spark.errors import ClosedError, FencedError, IllegalStateError
-from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.groups.administration import Offsets, check_offsets
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.doubtful_ends import warn_of_doubtful_ends
@@ -253,8 +253,8 @@ class Consumer(OneThread):
             raise
 
     @alone_or_called_back
-    def _offsets_to_commit(self, offsets: Offsets | None = None) -> tuple[GroupOffsetsEntry, ...]:
-        """Return entries that commit positions, or given offsets, in a transaction."""
+    def _offsets_to_commit(self, offsets: Offsets | None = None) -> Unit:
+        """Return what commits positions, or given offsets, in a transaction."""
         if self._auto_commit:
             raise IllegalStateError(
                 "this consumer has auto_commit, which commits also when a transaction is aborted: "
@@ -266,7 +266,7 @@ class Consumer(OneThread):
         if offsets is None:
             offsets = self._assignment.uncommitted_positions(state)
         self._assignment.check_topics(state, offsets)
-        return member.entries(state, offsets)
+        return member.unit(state, offsets)
 
     def _in_group(self) -> GroupMember:
         if self._member is None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kmq_spark.client.consuming.subscription import Partitions, Subscription, TopicPartition
-from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.group_entries import GroupPlan
 from kmq_storage.format.manifest import Key
 from kmq_storage.groups.administration import Offsets, committed_offsets, offset_entries
-from kmq_storage.groups.membership import MemberSettings, SharedMembership, topics_wanted
+from kmq_storage.groups.membership import (
+    MemberSettings,
+    SharedMembership,
+    Version,
+    topics_wanted,
+    version_of,
+)
 from kmq_storage.groups.planning import is_complete
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
@@ -34,9 +39,9 @@ class GroupMember:
         self.place.enter(subscription.interest)
         return self.place.epoch != epoch
 
-    def generation(self, state: StoreState) -> int:
-        """Return a number that changes whenever something of the group may concern its members."""
-        return state.group(self.group).generation
+    def version(self, state: StoreState) -> Version:
+        """Return what changes whenever something of the group may concern its members."""
+        return version_of(state, self.group)
 
     def is_in(self, state: StoreState) -> bool:
         """Whether it still has its place in the group."""
@@ -70,20 +75,21 @@ class GroupMember:
 
     def release(self, state: StoreState, keys: Iterable[Key], offsets: Offsets) -> None:
         """Release these partitions with their offsets, for the members that wait for them."""
-        self.place.release(keys, self.entries(state, offsets))
+        self.place.release(keys, self.unit(state, offsets).entries)
 
     def commit(self, state: StoreState, offsets: Offsets, *, durable: bool | None) -> None:
         """Commit these offsets, of topics that the state knows, for the group.
 
         `durable`: None is as the store was opened.
         """
-        entries = self.entries(state, offsets)
-        if entries:
-            self._log.commit([Unit(entries)], durable=durable)
+        unit = self.unit(state, offsets)
+        if unit.entries:
+            self._log.commit([unit], durable=durable)
 
-    def entries(self, state: StoreState, offsets: Offsets) -> tuple[GroupOffsetsEntry, ...]:
-        """Return the entries that commit these offsets as this member."""
-        return offset_entries(state, self.group, offsets, generation=self.place.epoch)
+    def unit(self, state: StoreState, offsets: Offsets) -> Unit:
+        """Return what commits these offsets as this member."""
+        entries = offset_entries(state, self.group, offsets, generation=self.place.epoch)
+        return Unit(entries, members=(self.place.id,))
 
     def committed_position(self, state: StoreState, partition: TopicPartition) -> int | None:
         """Return the group's committed offset in a partition, or None."""

@@ -8,7 +8,7 @@ import weakref
 from typing import Protocol
 
 from kmq_spark.errors import ClosedError, KmqError
-from kmq_storage.groups.membership import SharedMembership
+from kmq_storage.groups.membership import SharedMembership, Version
 from kmq_storage.waking import Flag
 
 _LOGGER = logging.getLogger(__name__)
@@ -21,8 +21,8 @@ class Watched(Protocol):
     def activity(self) -> tuple[object, int] | None:
         """Another object, or number, after every poll; None while one waits."""
 
-    def look_for(self, generation: int) -> None:
-        """Make the next call look at the group, unless it saw this generation already."""
+    def look_for(self, version: Version) -> None:
+        """Make the next call look at the group, unless it saw this version already."""
 
 
 class MemberWatch:
@@ -71,7 +71,7 @@ class MemberWatch:
         self._place.look_around()
         if self._is_overdue(watched.activity()):
             self._place.step_back()
-        watched.look_for(self._place.generation())
+        watched.look_for(self._place.version())
 
     def _is_overdue(self, activity: tuple[object, int] | None) -> bool:
         now = self._monotonic()

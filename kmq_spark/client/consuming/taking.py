@@ -16,6 +16,7 @@ from kmq_spark.client.handles.resource import Stopped
 from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.record_values import records_of
 from kmq_spark.client.records.topic_tables import check_one_schema, table_of
+from kmq_storage.groups.membership import Version
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.few_records import Part
 from kmq_storage.log.reading.scan import Slice
@@ -50,12 +51,12 @@ class Taking:
         hand = self._holding.hand
         return None if self._waits or self._assignment.calls_back else (hand, hand.taken)
 
-    def look_for(self, generation: int) -> None:
-        """Make the next call look at the group first, unless it saw this generation already.
+    def look_for(self, version: Version) -> None:
+        """Make the next call look at the group first, unless it saw this version already.
 
         Called by another thread, again and again: what one call overlooks, the next one sees.
         """
-        if generation != self._assignment.generation:
+        if version != self._assignment.version:
             self.call_in()
 
     def call_in(self) -> None:

@@ -79,7 +79,8 @@ class Reader(Consumer):
             GroupOffsetsEntry(*facts, topic_id, tuple(sorted(numbers.items())))
             for topic_id, numbers in by_topic.items()
         ]
-        self._log.commit([replace(unit, entries=(*unit.entries, *entries))])
+        entries_of_all = (*unit.entries, *entries)
+        self._log.commit([replace(unit, entries=entries_of_all, members=(member.place.id,))])
 
     def owns(self, key: Key) -> bool:
         """Whether the log says that a partition is this member's; may be called by any thread."""

@@ -13,6 +13,7 @@ from kmq_spark.errors import NotFoundError
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import ACK, Run
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.queues.handing import answer, id_in_store, merged
 
@@ -22,18 +23,23 @@ class GroupOffsets:
 
     def __init__(self) -> None:
         self._offsets: dict[tuple[str, int, bytes], dict[int, int]] = {}
+        self._members: tuple[str, ...] = ()
 
-    def add(self, entry: GroupOffsetsEntry) -> None:
-        """Add the offsets of an entry; later ones replace earlier ones."""
-        key = (entry.group, entry.generation, entry.topic_id)
-        self._offsets.setdefault(key, {}).update(entry.offsets)
+    def add(self, unit: Unit) -> None:
+        """Add the offsets of a unit; later ones replace earlier ones."""
+        for entry in unit.entries:
+            assert isinstance(entry, GroupOffsetsEntry), "nothing else was asked for"
+            key = (entry.group, entry.generation, entry.topic_id)
+            self._offsets.setdefault(key, {}).update(entry.offsets)
+        self._members += unit.members
 
-    def entries(self) -> list[Entry]:
+    def unit(self) -> Unit:
         """An entry per group and topic, in the order in which they came."""
-        return [
+        entries = (
             GroupOffsetsEntry(*key, tuple(sorted(offsets.items())))
             for key, offsets in self._offsets.items()
-        ]
+        )
+        return Unit(tuple(entries), members=self._members)
 
 
 class Acknowledged:

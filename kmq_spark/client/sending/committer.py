@@ -146,7 +146,7 @@ class Committer:
     def _encode_whole(self, written: Written, transaction: Gathered) -> None:
         units = self._encoder.encode(written.works, transaction.in_files)
         written.units = self._encoder.uploaded(units)
-        written.beside = Unit(transaction.entries_beside())
+        written.beside = transaction.beside()
         error = transaction.first_error()
         if error is not None:
             raise error

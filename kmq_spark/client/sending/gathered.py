@@ -22,7 +22,6 @@ from kmq_spark.errors import (
     TransactionAbortedError,
 )
 from kmq_storage import limits
-from kmq_storage.format.entries import Entry
 from kmq_storage.log.binding.binding import Unit
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ class Gathered(Sends):
 
     __slots__ = (
         "_begun", "_gathered_bytes", "_monotonic", "_owner", "_stage", "_staged_bytes",
-        "entries_beside", "in_files", "is_open", "sends", "staging", "waiting",
+        "beside", "in_files", "is_open", "sends", "staging", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +56,7 @@ class Gathered(Sends):
         #: Held while something goes from memory into files.
         self.staging = threading.Lock()
         #: What is committed beside the records: offsets of groups, and acks.
-        self.entries_beside: Callable[[], tuple[Entry, ...]] = tuple
+        self.beside: Callable[[], Unit] = lambda: Unit(())
         self._gathered_bytes = self._staged_bytes = 0
 
     def __len__(self) -> int:

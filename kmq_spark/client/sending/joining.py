@@ -25,6 +25,7 @@ def joined(units: Sequence[Unit]) -> Unit:
         tuple(_shifted(unit.entries for unit in units)),
         tuple(body for unit in units for body in unit.bodies),
         synced=all(unit.synced for unit in units),
+        members=tuple(each for unit in units for each in unit.members),
     )
 
 

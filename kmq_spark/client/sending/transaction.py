@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
@@ -27,8 +28,8 @@ from kmq_spark.errors import (
     KmqError,
     TransactionAbortedError,
 )
-from kmq_storage.format.entries import Entry, GroupOffsetsEntry
 from kmq_storage.groups.administration import Offsets, offset_entries
+from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.names import check_name
 
@@ -155,9 +156,7 @@ class Transaction:
         else:
             self._add_offsets(self._by_hand(group, given))
 
-    def _of_consumer(
-        self, consumer: Consumer, offsets: Offsets | None = None
-    ) -> Sequence[GroupOffsetsEntry]:
+    def _of_consumer(self, consumer: Consumer, offsets: Offsets | None = None) -> Unit:
         if consumer._log.identity.store_id != self._log.identity.store_id:
             raise InvalidRequestError(
                 f"the consumer is one of store {consumer._log.files.url}: a transaction of store "
@@ -165,18 +164,18 @@ class Transaction:
             )
         return consumer._offsets_to_commit(offsets)
 
-    def _by_hand(self, group: str, offsets: Offsets) -> Sequence[GroupOffsetsEntry]:
+    def _by_hand(self, group: str, offsets: Offsets) -> Unit:
         state = self._log.refresh()
-        return offset_entries(state, check_name("group", group), checked_offsets(offsets))
+        return Unit(offset_entries(state, check_name("group", group), checked_offsets(offsets)))
 
-    def _add_offsets(self, entries: Sequence[GroupOffsetsEntry]) -> None:
+    def _add_offsets(self, unit: Unit) -> None:
         with self._turn:
             self._check()
-            for entry in entries:
-                self._offsets.add(entry)
+            self._offsets.add(unit)
 
-    def _entries_beside(self) -> tuple[Entry, ...]:
-        return (*self._offsets.entries(), *self._acknowledged.entries())
+    def _beside(self) -> Unit:
+        unit = self._offsets.unit()
+        return replace(unit, entries=(*unit.entries, *self._acknowledged.entries()))
 
     # --- its life -------------------------------------------------------------------------
 
@@ -196,7 +195,7 @@ class Transaction:
             if self._gathered is not None:
                 raise IllegalStateError("a transaction begins once; make another one")
             self._pending, self._gathered = pending, gathered
-            gathered.entries_beside = self._entries_beside
+            gathered.beside = self._beside
             try:
                 pending.begin(gathered)
             except KmqError:

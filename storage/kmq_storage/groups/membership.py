@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from kmq_storage import paths
 from kmq_storage.environment import Environment, this_process
@@ -19,7 +20,7 @@ from kmq_storage.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
 )
-from kmq_storage.format.entries import GroupOffsetsEntry
+from kmq_storage.format.entries import Entry
 from kmq_storage.format.group_entries import (
     GroupPlan,
     GroupPlanEntry,
@@ -54,6 +55,11 @@ _LOOKED_AT = 32
 #: the process to die, and the step between two looks.
 _TO_DIE, _TO_DIE_STEP = 2.0, 0.05
 
+#: The generation of a group, which may come a second time when another value of
+#: `StoreState.losses` stands beside it.
+Version: TypeAlias = tuple[int, int]
+NOT_SEEN: Version = (0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class MemberSettings:
@@ -76,7 +82,8 @@ class SharedMembership:
         self._client = this_process()
         #: The generation in which the member joined; 0 before.
         self.epoch = 0
-        self._id = ""
+        #: Never used again, as an epoch may be whose plan a failed sync took back.
+        self.id = ""
         self._lock: Lock | None = None
         self._liveness = Liveness(self._step_among(1))
 
@@ -96,13 +103,13 @@ class SharedMembership:
         """The environment, for time."""
         return self._log.environment
 
-    def generation(self) -> int:
-        """The generation of the group at the last refresh."""
-        return self._log.state.group(self._group).generation
+    def version(self) -> Version:
+        """The version of the group at the last refresh."""
+        return version_of(self._log.state, self._group)
 
     def is_in(self, plan: GroupPlan) -> bool:
         """Whether a plan has this member."""
-        return self.epoch in plan.members and plan.members[self.epoch].id == self._id
+        return self.epoch in plan.members and plan.members[self.epoch].id == self.id
 
     def enter(self, interest: Interest) -> None:
         """Join the group, or change the interest and give up all partitions.
@@ -111,11 +118,12 @@ class SharedMembership:
         for example because their assignors differ.
         """
         self._plan(lambda group, topics: self._entered(group, topics, interest))
-        self.epoch = self._epoch_in(self._log.written_state().groups[self._group].plan)
+        state = self._log.written_state()
+        self.epoch = self._epoch_in(state.group(self._group).plan)
 
     def _epoch_in(self, plan: GroupPlan) -> int:
         """Its epoch, known or not: a plan whose outcome was unknown may have it; 0 without one."""
-        return next((epoch for epoch, each in plan.members.items() if each.id == self._id), 0)
+        return next((epoch for epoch, each in plan.members.items() if each.id == self.id), 0)
 
     def _entered(self, group: Group, topics: Topics, interest: Interest) -> GroupPlan:
         epoch = self._epoch_in(group.plan)
@@ -128,7 +136,7 @@ class SharedMembership:
         self._take_lock()
         settings = self._settings
         member = PlannedMember(
-            id=self._id,
+            id=self.id,
             name=settings.name,
             static=settings.static,
             client=self._client,
@@ -185,8 +193,8 @@ class SharedMembership:
             return  # no other member knows this one yet
         self._drop_lock()
         self.epoch = 0
-        self._id = self._log.environment.new_uuid().hex
-        lock = _open_member_lock(self._log, self._id, self._settings.timeout)
+        self.id = self._log.environment.new_uuid().hex
+        lock = _open_member_lock(self._log, self.id, self._settings.timeout)
         lock.try_acquire()
         self._lock = lock
 
@@ -229,14 +237,14 @@ class SharedMembership:
 
         self._plan(renewed)
 
-    def release(self, keys: Iterable[Key], offsets: Iterable[GroupOffsetsEntry]) -> None:
+    def release(self, keys: Iterable[Key], offsets: Iterable[Entry]) -> None:
         """Release partitions to the members that wait for them, and commit offsets with it.
 
         Nothing happens when there is a new plan meanwhile, which the next look will show.
         """
         entry = GroupReleaseEntry(self._group, self.epoch, tuple(sorted(keys)))
         with suppress(ConflictError, FencedError, NotFoundError, OffsetOutOfRangeError):
-            self._log.commit([Unit((*offsets, entry))])
+            self._log.commit([Unit((*offsets, entry), members=(self.id,))])
 
     def beat(self) -> None:
         """Give a sign of life."""
@@ -289,6 +297,11 @@ class SharedMembership:
 
     def _beat_of(self, member: PlannedMember) -> int | None:
         return _open_member_lock(self._log, member.id, member.timeout).last_beat()
+
+
+def version_of(state: StoreState, group: str) -> Version:
+    """What differs when a group changed, or a failed sync may have taken back what it did."""
+    return state.group(group).generation, state.losses
 
 
 def topics_of(state: StoreState) -> Topics:

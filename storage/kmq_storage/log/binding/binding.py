@@ -93,6 +93,9 @@ class Unit:
     #: `StoreState.losses` of the records that it was made of: ConflictError when a failed sync may
     #: have taken some back since. None when it holds for whatever records stand there.
     losses: int | None = None
+    #: The ids of the members that commit: FencedError when an epoch is another one's by now, as a
+    #: failed sync took back a plan. Empty when nobody knows them.
+    members: tuple[str, ...] = ()
 
 
 class RefusedError(Exception):
@@ -214,7 +217,7 @@ class _Binding:
                 check_plan(self._state.group(entry.group), entry)
             case GroupReleaseEntry():
                 self._note(entry, entry.group)
-                check_release(self._state.group(entry.group), entry)
+                check_release(self._state.group(entry.group), entry, self._unit.members)
             case SegmentEntry() | TrimEntry() | GapEntry():
                 self._layout(entry)
             case QueueEntry():
@@ -323,7 +326,7 @@ class _Binding:
 
     def _group_offsets(self, entry: GroupOffsetsEntry) -> None:
         topic, group = self._live_topic(entry.topic_id), self._state.group(entry.group)
-        check_ownership(group, entry, topic.name)
+        check_ownership(group, entry, topic.name, self._unit.members)
         if self._unit.forward:
             check_forward(group, entry, topic.name)
         below = may_be_below(group, entry)

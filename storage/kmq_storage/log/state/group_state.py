@@ -17,7 +17,7 @@ because commits before it may have been cut out as damage.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from kmq_storage.errors import ConflictError, FencedError, KmqError, NotFoundError
@@ -66,15 +66,20 @@ class Group:
         self.plan = GroupPlan(self.plan.members, owners, targets)
 
 
-def check_ownership(group: Group, entry: GroupOffsetsEntry, topic: str) -> None:
-    """FencedError when a member commits offsets that it does not own, or is no member any more."""
+def check_ownership(
+    group: Group, entry: GroupOffsetsEntry, topic: str, ids: Collection[str] = ()
+) -> None:
+    """FencedError when a member commits offsets that it does not own, or is no member any more.
+
+    `ids`: of members that commit, as far as they are known.
+    """
     if entry.generation == -1:
         return
     if not group.plan.members:
         if entry.generation != group.generation:
             raise _lost(group, entry.group, entry.generation, "lost its partitions")
         return
-    _check_member(group, entry.group, entry.generation)
+    _check_member(group, entry.group, entry.generation, ids)
     for number, _ in entry.offsets:
         owner = group.plan.owners.get((entry.topic_id, number), entry.generation)
         if owner != entry.generation:
@@ -104,9 +109,9 @@ def may_be_below(group: Group, entry: GroupOffsetsEntry) -> bool:
     return entry.generation != -1 and bool(group.member)
 
 
-def check_release(group: Group, entry: GroupReleaseEntry) -> None:
+def check_release(group: Group, entry: GroupReleaseEntry, ids: Collection[str] = ()) -> None:
     """ConflictError unless the member owns all partitions and the plan has a target for each."""
-    _check_member(group, entry.group, entry.epoch)
+    _check_member(group, entry.group, entry.epoch, ids)
     plan = group.plan
     for key in entry.partitions:
         if plan.owners.get(key) != entry.epoch or key not in plan.targets:
@@ -153,8 +158,9 @@ def check_member(group: Group | None, entry: GroupEntry) -> None:
         )
 
 
-def _check_member(group: Group, name: str, epoch: int) -> None:
-    if epoch not in group.plan.members:
+def _check_member(group: Group, name: str, epoch: int, ids: Collection[str]) -> None:
+    member = group.plan.members.get(epoch)
+    if member is None or (ids and member.id not in ids):
         raise _lost(group, name, epoch, "is none any more: it lost its partitions")
 
 
