@@ -15,7 +15,11 @@ import pyarrow as pa
 from kmq_spark.aio.handles import GivingWay, Receiver
 from kmq_spark.client.keyed import queues as keyed_queues
 from kmq_spark.client.keyed import receiving as keyed_receiving
+from kmq_spark.client.queues import delivery as queue_delivery
 from kmq_spark.errors import KmqError
+
+#: What can be iterated over and is one thing.
+_WHOLE = (queue_delivery.Delivery, pa.Table, pa.RecordBatch)
 
 
 class KeyedQueues(Receiver[keyed_queues.KeyedQueues], twin=keyed_queues.KeyedQueues):
@@ -60,9 +64,7 @@ class KeyedQueues(Receiver[keyed_queues.KeyedQueues], twin=keyed_queues.KeyedQue
 
     async def ack(self, deliveries: KeyedDelivery | Iterable[KeyedDelivery]) -> None:
         """Acknowledge one delivery or several, of one group, in one commit."""
-        some: Any = deliveries if isinstance(deliveries, Iterable) else (deliveries,)
-        twins = [each.delivery if isinstance(each, KeyedDelivery) else each for each in some]
-        await self._run(self._handle.ack, twins)  # it refuses what is no delivery
+        await self._run(self._handle.ack, plain_deliveries(deliveries))
 
 
 class KeyedDelivery:
@@ -92,6 +94,15 @@ class KeyedDelivery:
     async def extend(self, seconds: float | timedelta) -> None:
         """Hold the message until `seconds` from now."""
         await self._queues._run(self.delivery.extend, seconds)
+
+
+def plain_deliveries(deliveries: Any) -> Any:
+    """What is behind deliveries of keyed queues for asyncio; everything else as it is."""
+    if isinstance(deliveries, KeyedDelivery):
+        return deliveries.delivery
+    if isinstance(deliveries, _WHOLE) or not isinstance(deliveries, Iterable):
+        return deliveries
+    return [each.delivery if isinstance(each, KeyedDelivery) else each for each in deliveries]
 
 
 def _give_back(received: Sequence[keyed_receiving.KeyedDelivery]) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias
 import pyarrow as pa
 
 from kmq_spark.aio.handles import Handle, T, to_its_end
+from kmq_spark.aio.keyed import KeyedDelivery, plain_deliveries
 from kmq_spark.aio.receiving import Consumer, Delivery
 from kmq_spark.client.handles.send_future import expedite
 from kmq_spark.client.sending import producer, transaction
@@ -19,6 +20,7 @@ from kmq_spark.errors import ClosedError, IllegalStateError
 from kmq_storage.groups.administration import Offsets
 
 P = ParamSpec("P")
+Received: TypeAlias = Delivery | KeyedDelivery
 #: Runs a call with its arguments in a thread.
 Run: TypeAlias = Callable[..., Coroutine[Any, Any, Any]]
 
@@ -172,10 +174,10 @@ class Transaction:
             )
 
     async def ack(
-        self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch
+        self, deliveries: Received | Iterable[Received] | pa.Table | pa.RecordBatch
     ) -> None:
-        """Acknowledge deliveries, or rows of `receive_arrow`, in the transaction."""
-        await self._run(self._twin.ack, deliveries)
+        """Acknowledge deliveries of queues or keyed queues, or rows of `receive_arrow`."""
+        await self._run(self._twin.ack, plain_deliveries(deliveries))
 
     async def commit_offsets(self, offsets: Consumer | Mapping[str, Offsets]) -> None:
         """Commit the positions of a consumer, or `{group: offsets}`, in the transaction."""

@@ -81,6 +81,7 @@ LAYERS = (
     ("kmq_spark.client.records",),
     ("kmq_spark.client.encoding", "kmq_spark.client.consuming"),
     ("kmq_spark.client.typed", "kmq_spark.client.queues"),
+    ("kmq_spark.client.keyed.receiving", "kmq_spark.client.keyed.values"),
     ("kmq_spark.client.sending",),
     ("kmq_spark.client.keyed", "kmq_spark.client.orderly"),
     ("kmq_spark.client",),  # the store

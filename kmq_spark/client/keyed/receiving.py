@@ -25,14 +25,21 @@ from kmq_spark.client.handles.arguments import (
 from kmq_spark.client.handles.resource import StaysHere, Stopped
 from kmq_spark.client.keyed.values import text_of
 from kmq_spark.client.queues.delivery import check_own
-from kmq_spark.errors import ConflictError, CorruptionError, InvalidRequestError, LeaseExpiredError
+from kmq_spark.errors import (
+    ConflictError,
+    CorruptionError,
+    InvalidRequestError,
+    KmqError,
+    LeaseExpiredError,
+)
 from kmq_storage import limits
 from kmq_storage.cached import cached_property
 from kmq_storage.format.turn_entry import TurnEntry
 from kmq_storage.keyed.account import Account
 from kmq_storage.keyed.reading import Message, QueueReader
 from kmq_storage.keyed.topic import ensure_keyed_topic
-from kmq_storage.log.commit_log import CommitLog, WrittenCommit
+from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.model import to_datetime
 from kmq_storage.names import accounts_of, check_name
@@ -47,6 +54,8 @@ _TURNS = 1_000
 #: A change of an account that concerns the message at an offset.
 _Change: TypeAlias = Callable[[Account, int], Account]
 _Given = TypeVar("_Given")
+#: The last commit that a state has, and its `StoreState.losses`.
+_Seen: TypeAlias = tuple[int, int]
 
 
 class KeyedDelivery(StaysHere):
@@ -213,7 +222,7 @@ class GroupReceiver:
         self, state: StoreState, queue: bytes, most: int, held_for: int
     ) -> tuple[list[KeyedDelivery], int, float]:
         """Return what a receiver gets now, as of which commit, and the seconds until more comes."""
-        lsn, now, account = state.lsn, self.log.now_us(), self._account(state, queue)
+        seen, now, account = _seen(state), self.log.now_us(), self._account(state, queue)
         free, full = account.free(now), account.room < most
         found = self.messages.at(queue, free, most)
         if len(found) < most:  # all were checked
@@ -221,10 +230,10 @@ class GroupReceiver:
             room = min(most - len(found), account.room)
             found += self.messages.since(queue, account.next, room)
         if not found:
-            return [], lsn, account.due(now)
+            return [], seen[0], account.due(now)
         until = self.log.now_us() + held_for  # reading them took time
         account = account.handed_out((message.offset for message in found), until)
-        commit = self._commit(lsn, {queue: account}, durable=False)
+        commit = self.log.commit([self._unit(seen, {queue: account})], durable=False)
         counts = {each.offset: each.count for each in account.under_way}
         topic = id_in_store(self.log, account.topic_id)
         held = [
@@ -234,7 +243,7 @@ class GroupReceiver:
         if self.log.durable:
             with when_interrupted(lambda: self.give_back(held)):
                 self.log.sync(commit)
-        return held, lsn, 0.0
+        return held, seen[0], 0.0
 
     def _without_gone(self, account: Account, queue: bytes, offsets: Sequence[int]) -> Account:
         """Return an account without those of these messages that were deleted with the queue."""
@@ -243,7 +252,11 @@ class GroupReceiver:
 
     def ack(self, deliveries: Sequence[KeyedDelivery]) -> None:
         """As `KeyedQueues.ack`."""
-        self._answer(deliveries, lambda account, offset: account.without([offset]))
+        self._answer(deliveries, _finished)
+
+    def acknowledging(self, deliveries: Sequence[KeyedDelivery]) -> Unit:
+        """What acknowledges deliveries within a larger commit; it is refused after another one."""
+        return self._answering(self.log.refresh(), deliveries, _finished)
 
     def move(self, delivery: KeyedDelivery, after: int, *, is_held: bool) -> int:
         """Make a message available again in `after` microseconds; returns that instant (UTC us)."""
@@ -254,18 +267,19 @@ class GroupReceiver:
 
     def _answer(self, deliveries: Sequence[KeyedDelivery], changed: _Change) -> None:
         """Change the accounts of deliveries, all or none."""
+        self._turn(lambda state: self.log.commit([self._answering(state, deliveries, changed)]))
 
-        def answered(state: StoreState) -> None:
-            lsn, now, accounts = state.lsn, self.log.now_us(), dict[bytes, Account]()
-            for each in dict.fromkeys(deliveries):
-                check_own(each._generation)
-                account = accounts.get(each._name) or self._account(state, each._name)
-                each.check_topic(id_in_store(self.log, account.topic_id))
-                each._check_held(account, now)
-                accounts[each._name] = changed(account, each._offset)
-            self._commit(lsn, accounts)
-
-        self._turn(answered)
+    def _answering(
+        self, state: StoreState, deliveries: Sequence[KeyedDelivery], changed: _Change
+    ) -> Unit:
+        seen, now, accounts = _seen(state), self.log.now_us(), dict[bytes, Account]()
+        for each in dict.fromkeys(deliveries):
+            check_own(each._generation)
+            account = accounts.get(each._name) or self._account(state, each._name)
+            each.check_topic(id_in_store(self.log, account.topic_id))
+            each._check_held(account, now)
+            accounts[each._name] = changed(account, each._offset)
+        return self._unit(seen, accounts)
 
     def give_back(self, deliveries: Sequence[KeyedDelivery]) -> None:
         """Free messages that no receiver got, as if they had never been handed out."""
@@ -312,18 +326,16 @@ class GroupReceiver:
                 group=self.group,
             ) from None
 
-    def _commit(
-        self, seen: int, accounts: Mapping[bytes, Account], *, durable: bool | None = None
-    ) -> WrittenCommit:
-        """Put accounts in place of those which were read up to a commit."""
+    def _unit(self, seen: _Seen, accounts: Mapping[bytes, Account]) -> Unit:
+        """What puts accounts in place of those which were read up to a commit."""
         topic = self.log.refresh().topic(self.accounts_topic)
         keys = [queue for queue in accounts for _ in range(2)]
         values = [value for each in accounts.values() for value in (None, each.to_bytes())]
         times = np.full(len(keys), self.log.environment.now_us())
         unit = records_unit(self.log, topic, rows_of_columns(values, keys, times, {}), 0)
         lanes = {zlib.crc32(queue) % _LANES for queue in accounts}
-        turns = (TurnEntry(topic.id, lane, seen) for lane in sorted(lanes))
-        return self.log.commit([replace(unit, entries=(*unit.entries, *turns))], durable=durable)
+        turns = (TurnEntry(topic.id, lane, seen[0]) for lane in sorted(lanes))
+        return replace(unit, entries=(*unit.entries, *turns), losses=seen[1])
 
     def _turn(self, change: Callable[[StoreState], _Given]) -> _Given:
         """Return what `change` gives once no other process changed the accounts meanwhile."""
@@ -331,7 +343,7 @@ class GroupReceiver:
             try:
                 return change(self.log.refresh())
             except ConflictError as error:
-                if "lsn" not in error.context:
+                if not another_was_faster(error):
                     raise
                 if self.log.durable:  # then their commits are visible
                     self.log.sync(error.context["lsn"])
@@ -340,3 +352,16 @@ class GroupReceiver:
             f"{_TURNS} times in a row; try again",
             topic=self.topic,
         )
+
+
+def another_was_faster(error: KmqError) -> bool:
+    """Whether accounts were changed since they were read, so that reading them again helps."""
+    return isinstance(error, ConflictError) and "lsn" in error.context
+
+
+def _seen(state: StoreState) -> _Seen:
+    return state.lsn, state.losses
+
+
+def _finished(account: Account, offset: int) -> Account:
+    return account.without([offset])

@@ -150,13 +150,16 @@ class Delivery(Record):
         )
 
 
-def several(deliveries: Any) -> list[Delivery]:
-    """Return one delivery or several as a list; InvalidRequestError for anything else."""
+def several(deliveries: Any, *others: type) -> list[Any]:
+    """Return one delivery or several as a list; InvalidRequestError for anything else.
+
+    `others`: kinds that will do, too.
+    """
     if isinstance(deliveries, Delivery):
         return [deliveries]
     some = list(deliveries) if isinstance(deliveries, Iterable) else [deliveries]
     for each in some:
-        if not isinstance(each, Delivery):
+        if not isinstance(each, (Delivery, *others)):
             raise InvalidRequestError(
                 f"ack takes deliveries of queues or a table of them, not {each!r:.80}"
             )

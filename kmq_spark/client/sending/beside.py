@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pyarrow as pa
 
+from kmq_spark.client.keyed.receiving import KeyedDelivery
 from kmq_spark.client.queues.delivery import Answers, Delivery
 from kmq_spark.client.queues.reading import answered_by
-from kmq_spark.errors import NotFoundError
+from kmq_spark.errors import InvalidRequestError, NotFoundError
 from kmq_storage.format.entries import Entry, GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import ACK, Run
@@ -79,6 +80,29 @@ class Acknowledged:
                 raise _unknown("a queue")
             found.append(answer(self._log, live, ACK, _last_words(runs)))
         return found
+
+
+class KeyedAcknowledged:
+    """The deliveries of keyed queues that a transaction acknowledges."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._store_id = log.identity.store_id
+        #: By topic and group: what one commit changes is one account per queue.
+        self._held: dict[tuple[str, str], list[KeyedDelivery]] = {}
+
+    def add(self, delivery: KeyedDelivery) -> None:
+        """Acknowledge a delivery with the commit; InvalidRequestError for one of another store."""
+        log = delivery._receiver.log
+        if log.identity.store_id != self._store_id:
+            raise InvalidRequestError(
+                f"the delivery is of store {log.files.url}, and a transaction acknowledges what is "
+                "of its own store"
+            )
+        self._held.setdefault((delivery.topic, delivery.group), []).append(delivery)
+
+    def units(self) -> list[Unit]:
+        """A unit per topic and group; LeaseExpiredError for what is not held any more."""
+        return [some[0]._receiver.acknowledging(some) for some in self._held.values()]
 
 
 def _unknown(queue: str) -> NotFoundError:

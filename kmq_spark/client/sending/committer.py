@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 
+from kmq_spark.client.keyed.receiving import another_was_faster
 from kmq_spark.client.sending.encoder import Encoder
 from kmq_spark.client.sending.gathered import Gathered
 from kmq_spark.client.sending.joining import leave_out
@@ -133,7 +134,7 @@ class Committer:
                 return
             except RefusedError as refused:
                 cause = refused.cause
-            if self._makes_room(cause):
+            if self._makes_room(cause) or another_was_faster(cause):
                 continue
             if isinstance(cause, StoredBeforeError):  # each time for other rows
                 leave_out(cause, written.units, transaction.in_files)

@@ -20,11 +20,13 @@ _Rows = Counter[Key]
 
 
 def joined(units: Sequence[Unit]) -> Unit:
-    """One unit of several, in their order."""
+    """One unit of several, in their order; those with `losses` were made from the first one on."""
+    losses = (unit.losses for unit in units if unit.losses is not None)
     return Unit(
         tuple(_shifted(unit.entries for unit in units)),
         tuple(body for unit in units for body in unit.bodies),
         synced=all(unit.synced for unit in units),
+        losses=next(losses, None),
         members=tuple(each for unit in units for each in unit.members),
     )
 

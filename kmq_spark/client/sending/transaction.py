@@ -9,17 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import pyarrow as pa
 
 from kmq_spark.client.consuming.consumer import Consumer
 from kmq_spark.client.handles.arguments import checked_offsets
+from kmq_spark.client.keyed.receiving import KeyedDelivery
 from kmq_spark.client.queues.delivery import Delivery, several
 from kmq_spark.client.records.metadata import BatchMetadata, RecordMetadata
-from kmq_spark.client.sending.beside import Acknowledged, GroupOffsets
+from kmq_spark.client.sending.beside import Acknowledged, GroupOffsets, KeyedAcknowledged
 from kmq_spark.client.sending.gathered import Gathered, aborted_by, error_of_sends
+from kmq_spark.client.sending.joining import joined
 from kmq_spark.client.sending.pending import Pending
 from kmq_spark.errors import (
     FencedError,
@@ -36,6 +37,7 @@ from kmq_storage.names import check_name
 if TYPE_CHECKING:
     from kmq_spark.client.sending.producer import Producer
 
+Received: TypeAlias = Delivery | KeyedDelivery
 #: A consumer that is a member, or offsets by group.
 OffsetsToCommit: TypeAlias = Consumer | Mapping[str, Offsets]
 
@@ -55,6 +57,7 @@ class Transaction:
         self._pending: Pending | None = None
         self._gathered: Gathered | None = None
         self._offsets, self._acknowledged = GroupOffsets(), Acknowledged(log)
+        self._keyed = KeyedAcknowledged(log)
         #: Whether the caller aborted it, and needs no error that says so.
         self._abandoned = False
         #: Whether it belongs to the parent of this forked process.
@@ -106,8 +109,8 @@ class Transaction:
             self._check()
             return self._producer.send_arrow_to_queue(queue, data)
 
-    def ack(self, deliveries: Delivery | Iterable[Delivery] | pa.Table | pa.RecordBatch) -> None:
-        """Acknowledge deliveries, or rows of `Queue.receive_arrow`, in the transaction.
+    def ack(self, deliveries: Received | Iterable[Received] | pa.Table | pa.RecordBatch) -> None:
+        """Acknowledge deliveries of queues or keyed queues, or rows of `Queue.receive_arrow`.
 
         A delivery whose lock has ended by the commit aborts the transaction, with LeaseExpiredError
         as the cause.
@@ -117,11 +120,11 @@ class Transaction:
                 self._check()
                 self._acknowledged.add_table(deliveries)
             return
-        some = several(deliveries)
+        some = several(deliveries, KeyedDelivery)
         with self._turn:
             self._check()
             for each in some:
-                self._acknowledged.add(each)
+                (self._keyed if isinstance(each, KeyedDelivery) else self._acknowledged).add(each)
 
     def commit_offsets(self, offsets: OffsetsToCommit) -> None:
         """Commit the positions of a consumer for its group, or given offsets, in the transaction.
@@ -174,8 +177,8 @@ class Transaction:
             self._offsets.add(unit)
 
     def _beside(self) -> Unit:
-        unit = self._offsets.unit()
-        return replace(unit, entries=(*unit.entries, *self._acknowledged.entries()))
+        answers = Unit(tuple(self._acknowledged.entries()))
+        return joined([self._offsets.unit(), answers, *self._keyed.units()])
 
     # --- its life -------------------------------------------------------------------------
 

@@ -178,7 +178,10 @@ class _Binding:
         self._fitting = set()
         self._bases = {}
         if unit.losses not in (None, self._state.losses):
-            raise ConflictError("a failed sync may have taken back what this was made of")
+            raise ConflictError(
+                "a failed sync may have taken back what this was made of; read again",
+                lsn=self._state.lsn,
+            )
         for entry in unit.entries:
             if isinstance(entry, AnswerEntry) and (freed := freed_by(entry)):
                 self._added[entry.queue_id] = self._added.get(entry.queue_id, 0) - freed
