@@ -79,7 +79,7 @@ class TraceStep:
     #: Details: `producer`, `application`, `group`, `queue` (and `deleted`, if it was), `delivery`,
     #: `file` and so on. A dead letter was sent with `from_queue` or `from_group`, `from_offset` and
     #: so on, or `moved_back_from`. A record that became a dead letter, or was moved back, has
-    #: `to_queue` or `to_topic`, `to_offset` and a `reason`.
+    #: `to_queue` or `to_topic`, `to_offset` and a `reason`, and `to_deleted` if that was deleted.
     facts: Mapping[str, Any]
 
 

@@ -57,7 +57,7 @@ class Receipts:
         self._is_begun = True
         if self._groups and self._queue is None:
             with suppress(KmqError):
-                batch = as_sent(self._reader, self._topic, sent, commit, _COLUMNS)
+                batch = as_sent(self._reader, self._topic.layout(_COLUMNS), sent, commit)
                 self._queue = _queue_in(batch, self._offset - sent.base_offset)
 
     def told(self, sent: RecordsEntry, commit: Commit) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -67,7 +67,7 @@ class Receipts:
             return
         topic, group = found
         with suppress(KmqError):
-            batch = as_sent(self._reader, topic, sent, commit, _COLUMNS)
+            batch = as_sent(self._reader, topic.layout(_COLUMNS), sent, commit)
             keys, values = keys_of(batch), column_of(batch, "value")
             if keys is None or values is None:  # another program's records
                 return

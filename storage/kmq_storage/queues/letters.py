@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow as pa
 from kmq_storage.cached import cached_property
 from kmq_storage.errors import KmqError
 from kmq_storage.format.entries import GroupOffsetsEntry, RecordsEntry
+from kmq_storage.format.layout import layout_of
 from kmq_storage.format.matching import Pair, WantedRecords
 from kmq_storage.format.queue_entries import ACK, DEAD, EXHAUSTED, AnswerEntry
 from kmq_storage.format.records import column_of, timestamps_of
@@ -26,6 +27,7 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.as_sent import as_sent
 from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.reading.scan import Slice, scan
+from kmq_storage.log.state.gone_topics import GoneTopic
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.model import Commit
 from kmq_storage.names import group_of_letters, positions_group, queue_of_log, users_topic
@@ -54,6 +56,8 @@ class _Letter:
     time: int
     #: The properties, without their prefix.
     facts: Mapping[str, Any]
+    #: Whether its topic was deleted: only its commit has it still.
+    is_gone: bool = False
 
     @property
     def queue(self) -> str | None:
@@ -68,10 +72,11 @@ class _Letter:
     @property
     def destination(self) -> Mapping[str, Any]:
         """Where it is, as a fact of its original record."""
+        place: dict[str, Any] = {"to_queue": self.queue, "to_offset": self.offset}
         if self.queue is None:
-            facts = {"to_topic": self.topic, "to_partition": self.partition}
-            return {**facts, "to_offset": self.offset}
-        return {"to_queue": self.queue, "to_offset": self.offset}
+            place = {"to_topic": self.topic, "to_partition": self.partition}
+            place["to_offset"] = self.offset
+        return place | {"to_deleted": True} if self.is_gone else place
 
     @property
     def source(self) -> Mapping[str, Any]:
@@ -200,9 +205,13 @@ class Letters:
 
     def _queue(self, topic_id: bytes) -> str | None:
         """The queue whose own log this is, or was."""
-        state = self._log.state
-        topic = state.topic_by_id(topic_id) or state.gone.find(topic_id)
+        topic = self._topic(topic_id)
         return None if topic is None else queue_of_log(topic.name)
+
+    def _topic(self, topic_id: bytes) -> Topic | GoneTopic | None:
+        """The topic, also a deleted one while it is remembered."""
+        state = self._log.state
+        return state.topic_by_id(topic_id) or state.gone.find(topic_id)
 
     def _dead_letters_of(self, answers: Sequence[AnswerEntry]) -> str:
         names = (self._queue(each.queue_id) or each.queue_id.hex() for each in answers)
@@ -210,7 +219,7 @@ class Letters:
 
     def _read(self, sent: RecordsEntry, commit: Commit, start: int, end: int) -> Iterator[_Letter]:
         """The letters of a range that were sent with a commit, as far as they can still be read."""
-        topic = self._log.state.topic_by_id(sent.topic_id)
+        topic = self._topic(sent.topic_id)
         if topic is None or _reader_of(topic.name) is None:
             return
         with suppress(KmqError):  # staged, and collected meanwhile
@@ -219,11 +228,18 @@ class Letters:
             return
         yield from self._scan(sent.topic_id, sent.partition, start, end)
 
-    def _as_sent(self, topic: Topic, sent: RecordsEntry, commit: Commit) -> list[_Letter]:
+    def _as_sent(
+        self, topic: Topic | GoneTopic, sent: RecordsEntry, commit: Commit
+    ) -> list[_Letter]:
         """The letters of a commit that is in the log."""
-        batch = as_sent(self._reader, topic, sent, commit, _COLUMNS)
+        if isinstance(topic, GoneTopic):
+            is_gone, layout = True, layout_of((), _COLUMNS)
+        else:
+            is_gone, layout = False, topic.layout(_COLUMNS)
+        batch = as_sent(self._reader, layout, sent, commit)
         offsets = range(sent.base_offset, sent.base_offset + sent.rows)
-        return list(_letters_in((topic.name, sent.partition), batch, offsets))
+        letters = _letters_in((topic.name, sent.partition), batch, offsets)
+        return [replace(each, is_gone=is_gone) for each in letters]
 
     def _scan(
         self, topic_id: bytes, partition: int, start: int, end: int, wanted: WantedRecords = _ANY

@@ -216,6 +216,21 @@ def test_dead_letters_of_one_commit_are_told_apart(store: kmq.Store):
         assert (sent.event, sent.facts["from_offset"]) == ("sent", offset)
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_where_dead_letters_were_is_told_when_their_queue_is_deleted(
+    store: kmq.Store, is_made_again: bool
+):
+    store.create_queue("q", topics=["t"])
+    for number, held in enumerate(store.queue("q").receive(2)):
+        held.reject(f"reason {number}")
+    (before,) = _facts(store, 1, "dead-lettered")
+    store.delete_queue("q.dlq")
+    if is_made_again:
+        store.create_queue("q.dlq")
+    assert _facts(store, 1, "dead-lettered") == [before | {"to_deleted": True}]
+    assert (before["to_queue"], before["to_offset"]) == ("q.dlq", 1)
+
+
 def test_what_is_no_longer_in_the_log_is_told_without_its_commit(store: kmq.Store):
     store.set_group_offsets("a", {"t": {0: 5}})
     store.set_group_offsets("b", {"t": {0: 4}})
