@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,26 @@ def test_however_often_others_answer_first_each_answer_counts(
         tx.ack(first)
     assert left == []
     assert (queues.lag("a"), queues.get("done", 0, 9)) == (0, [b"made"])
+
+
+def test_receivers_that_share_a_queue_move_each_message_once(
+    store: kmq.Store, queues: kmq.KeyedQueues
+):
+    _put(queues, "a", 40)
+
+    def move() -> None:
+        with store.producer() as producer:
+            while held := queues.receive("a", 2):
+                with producer.transaction() as tx:
+                    for each in held:
+                        tx.send("inbox", each.value, key="done")
+                    tx.ack(held)
+
+    with ThreadPoolExecutor(3) as threads:
+        for done in [threads.submit(move) for _ in range(3)]:
+            done.result()
+    assert queues.lag("a") == 0
+    assert sorted(map(int, queues.get("done", 0, 99))) == [*range(40)]
 
 
 def test_a_transaction_answers_for_any_queues_and_groups_of_any_handles(store: kmq.Store):

@@ -14,6 +14,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark.client.consuming.member_watch import MemberWatch
+from kmq_storage.groups.exclusive import ExclusiveMembership
 from tests.support.failing_disk import FailingDisk, drop_pages
 from tests.support.members import without_watch
 from tests.support.storage import open_log
@@ -89,3 +90,16 @@ def test_what_a_member_read_whose_joining_was_taken_back_is_not_committed_for_an
         second.commit()
         assert store.describe_group("g").committed == {"t": {0: 2, 1: 2}}
         second.close()
+
+
+def test_such_a_member_commits_nothing_for_an_exclusive_one_that_joined_since(
+    store: kmq.Store, take_back: TakeBack
+):
+    with _member(store, auto_commit=False) as first:
+        assert len(first.consume(timeout=0)) == 4
+        take_back()
+        query = ExclusiveMembership(store.log, "g", "query", told="a query")
+        with pytest.raises(kmq.FencedError):
+            first.commit()
+        query.leave()
+        assert store.describe_group("g").committed == {}

@@ -76,7 +76,7 @@ def check_ownership(
     if entry.generation == -1:
         return
     if not group.plan.members:
-        if entry.generation != group.generation:
+        if any(ids) or entry.generation != group.generation:
             raise _lost(group, entry.group, entry.generation, "lost its partitions")
         return
     _check_member(group, entry.group, entry.generation, ids)
