@@ -20,7 +20,7 @@ from kmq_spark.client.consuming.subscription import (
 )
 from kmq_spark.client.consuming.uncommitted import Uncommitted
 from kmq_spark.client.handles.arguments import checked_partitions
-from kmq_spark.errors import FencedError, IllegalStateError, KmqError
+from kmq_spark.errors import FencedError, IllegalStateError, KmqError, OffsetOutOfRangeError
 from kmq_storage.groups.administration import Offsets
 from kmq_storage.groups.membership import NOT_SEEN, version_of
 from kmq_storage.log.commit_log import CommitLog
@@ -143,8 +143,9 @@ class Assignment:
         version, has_released = NOT_SEEN, True
         if self._member is not None:
             state = self._take_part(self._member, state)
-            has_released = self._release(self._member, state, giving=giving)
+            # Before the plan: a callback or another thread may move the state on at any time.
             version = self._member.version(state)
+            has_released = self._release(self._member, state, giving=giving)
         wanted = set(self._wanted(state))
         self._lose(state, [each for each in self.fetcher.positions if each not in wanted])
         wanted_now = self._wanted(state)
@@ -202,6 +203,7 @@ class Assignment:
             member.release(state, moving - staying, offsets)
             if failure is not None:
                 raise failure
+            self._log.refresh()  # what was known before would count them as this member's again
         if staying:
             self.is_called_in = True
         return not staying
@@ -331,6 +333,25 @@ class Assignment:
             if known.get(each.topic_id, nothing).get(each.partition) != at
         ]
         return self._positions_inside(state, news)
+
+    def commit(
+        self,
+        member: GroupMember,
+        state: StoreState,
+        offsets: Offsets | None,
+        *,
+        durable: bool | None,
+    ) -> None:
+        """Commit these offsets, or the positions without what is trimmed meanwhile."""
+        given = self.uncommitted_positions(state) if offsets is None else offsets
+        try:
+            self.check_topics(state, given)
+            member.commit(state, given, durable=durable)
+        except OffsetOutOfRangeError:
+            state = self._log.refresh()
+            if offsets is not None or self.uncommitted_positions(state) == given:
+                raise
+            self.commit(member, state, None, durable=durable)
 
     def check_topics(self, state: StoreState, offsets: Offsets) -> None:
         """FencedError for offsets of a deleted topic whose name another topic has now."""

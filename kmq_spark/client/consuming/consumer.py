@@ -243,11 +243,9 @@ class Consumer(OneThread):
             told = self._auto_commit or self._assignment.calls_back
             if self._uncommitted.was_robbed and not told:
                 raise self._uncommitted.fenced()
-            offsets = self._assignment.uncommitted_positions(state)
             self._uncommitted.gone.clear()  # the caller commits what is left: others come again
         try:
-            self._assignment.check_topics(state, offsets)
-            member.commit(state, offsets, durable=durable)
+            self._assignment.commit(member, state, offsets, durable=durable)
         except FencedError:
             self._taking.call_in()  # the next call looks which partitions are its own
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kmq_spark.client.consuming.subscription import Partitions, Subscription, TopicPartition
+from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.group_entries import GroupPlan
 from kmq_storage.format.manifest import Key
 from kmq_storage.groups.administration import Offsets, committed_offsets, offset_entries
@@ -75,7 +76,7 @@ class GroupMember:
 
     def release(self, state: StoreState, keys: Iterable[Key], offsets: Offsets) -> None:
         """Release these partitions with their offsets, for the members that wait for them."""
-        self.place.release(keys, self.unit(state, offsets).entries)
+        self.place.release(keys, self._entries(state, offsets))
 
     def commit(self, state: StoreState, offsets: Offsets, *, durable: bool | None) -> None:
         """Commit these offsets, of topics that the state knows, for the group.
@@ -88,8 +89,10 @@ class GroupMember:
 
     def unit(self, state: StoreState, offsets: Offsets) -> Unit:
         """Return what commits these offsets as this member."""
-        entries = offset_entries(state, self.group, offsets, generation=self.place.epoch)
-        return Unit(entries, members=(self.place.id,))
+        return Unit(self._entries(state, offsets), members=(self.place.id,))
+
+    def _entries(self, state: StoreState, offsets: Offsets) -> tuple[GroupOffsetsEntry, ...]:
+        return offset_entries(state, self.group, offsets, generation=self.place.epoch)
 
     def committed_position(self, state: StoreState, partition: TopicPartition) -> int | None:
         """Return the group's committed offset in a partition, or None."""

@@ -6,9 +6,9 @@ has changed the group meanwhile, the decision is made again on the new state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from kmq_storage import paths
@@ -20,7 +20,6 @@ from kmq_storage.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
 )
-from kmq_storage.format.entries import Entry
 from kmq_storage.format.group_entries import (
     GroupPlan,
     GroupPlanEntry,
@@ -213,11 +212,13 @@ class SharedMembership:
         """
         while True:
             state = self._log.written_state()
-            group = state.group(self._group)
-            before = group.plan
+            known = state.group(self._group)
+            # Other threads of this handle move the known one on at any time. What is read first is
+            # the older one: a generation that is older than its plan is refused.
+            group = Group(known.generation, client=known.client, plan=known.plan)
             with translated(self._log.files.url):
                 plan = make(group, topics_of(state))
-            if plan is None or plan == before:
+            if plan is None or plan == group.plan:
                 return
             entry = GroupPlanEntry(self._group, group.generation + 1, plan)
             try:
@@ -225,7 +226,7 @@ class SharedMembership:
             except ConflictError:
                 continue
             kept = {each.id for each in plan.members.values()}
-            discard_locks(self._log, (m for m in before.members.values() if m.id not in kept))
+            discard_locks(self._log, (m for m in group.plan.members.values() if m.id not in kept))
             return
 
     def renew(self) -> None:
@@ -237,14 +238,20 @@ class SharedMembership:
 
         self._plan(renewed)
 
-    def release(self, keys: Iterable[Key], offsets: Iterable[Entry]) -> None:
+    def release(self, keys: Iterable[Key], offsets: Sequence[GroupOffsetsEntry]) -> None:
         """Release partitions to the members that wait for them, and commit offsets with it.
 
-        Nothing happens when there is a new plan meanwhile, which the next look will show.
+        Nothing happens when there is a new plan meanwhile, which the next look will show. Offsets
+        that were trimmed away meanwhile are left out.
         """
         entry = GroupReleaseEntry(self._group, self.epoch, tuple(sorted(keys)))
-        with suppress(ConflictError, FencedError, NotFoundError, OffsetOutOfRangeError):
-            self._log.commit([Unit((*offsets, entry), members=(self.id,))])
+        with suppress(ConflictError, FencedError, NotFoundError):
+            while True:
+                try:
+                    self._log.commit([Unit((*offsets, entry), members=(self.id,))])
+                    return
+                except OffsetOutOfRangeError:
+                    offsets = _inside(self._log.written_state(), offsets)
 
     def beat(self) -> None:
         """Give a sign of life."""
@@ -317,6 +324,18 @@ def topics_wanted(state: StoreState, plan: GroupPlan) -> Topics:
     names = {name for each in interests for name in (*each.topics, *(each.chosen or ()))}
     known = (state.find_topic(name) for name in names if queue_of_log(name) is None)
     return _as_planned(topic for topic in known if topic is not None)
+
+
+def _inside(state: StoreState, entries: Sequence[GroupOffsetsEntry]) -> list[GroupOffsetsEntry]:
+    """These entries without offsets outside of the log."""
+    found = []
+    for entry in entries:
+        topic = state.topic_by_id(entry.topic_id)
+        if topic is not None:
+            part = topic.partition
+            there = [(n, at) for n, at in entry.offsets if part(n).first <= at <= part(n).end]
+            found.append(replace(entry, offsets=tuple(there)))
+    return found
 
 
 def _as_planned(topics: Iterable[Topic]) -> Topics:

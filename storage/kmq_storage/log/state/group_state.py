@@ -51,9 +51,9 @@ class Group:
 
     def apply_plan(self, entry: GroupPlanEntry, time: int) -> None:
         """A new plan tells how members share the group."""
-        self.generation = entry.generation
         self.member, self.client, self.assignment, self.joined = "", "", {}, 0
         self.plan = entry.plan.applied(time)
+        self.generation = entry.generation  # last: other threads read it before the plan
 
     def apply_release(self, entry: GroupReleaseEntry) -> None:
         """An owner released partitions; they go to the members that wait for them."""
@@ -62,8 +62,8 @@ class Group:
             owners.pop(key, None)
             if key in targets:
                 owners[key] = targets.pop(key)
-        self.generation += 1
         self.plan = GroupPlan(self.plan.members, owners, targets)
+        self.generation += 1  # last: other threads read it before the plan
 
 
 def check_ownership(
