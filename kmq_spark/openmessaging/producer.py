@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import Future
 from typing import Any
 
 from kmq_spark.client.encoding.routing import Router
 from kmq_spark.client.encoding.storable import one_is_unstorable, why_one_is_unstorable
 from kmq_spark.client.encoding.waiting_extras import waiting_bytes
-from kmq_spark.client.records.metadata import RecordMetadata
+from kmq_spark.client.handles.send_future import SendFuture
 from kmq_spark.client.sending import producer
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
@@ -21,16 +20,21 @@ from kmq_spark.openmessaging.schedule import check_schedule
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
-#: This many sends are kept before those that are stored are forgotten.
+#: After this many sends, those that are stored are forgotten.
 _REMEMBERED = 1_024
 
 
-class Promise(Future[SendResult], BothSpellings):
+class Promise(SendFuture[Any], BothSpellings):
     """The future that `send_async` returns, with OpenMessaging's names as well."""
 
-    get = Future.result
-    is_done = Future.done
-    add_listener = Future.add_done_callback
+    sent: SendResult
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Return the SendResult once the message is stored; raises the error of a refused one."""
+        super().result(timeout)
+        return self.sent
+
+    get, is_done, add_listener = result, SendFuture.done, SendFuture.add_done_callback
 
 
 class Producer(StoreUser):
@@ -56,7 +60,6 @@ class Producer(StoreUser):
         """Forget pending messages in the child: the parent sends them."""
         #: Outcome and index of each send in turn: fewer objects to collect than futures.
         self._sent: deque[Any] = deque()
-        self._next_look = 2 * _REMEMBERED
         self._failure: BaseException | None = None
         self._forgetting = threading.Lock()
 
@@ -89,20 +92,15 @@ class Producer(StoreUser):
             self._check_open()
         result = self._put(self._producer, message)
         self._sent.extend(result.future)  # one call: no other thread comes in between
-        if len(self._sent) >= self._next_look:
+        if not len(self._sent) % (2 * _REMEMBERED):
             self._forget()
         return result
 
     def send_async(self, message: BytesMessage, properties: KeyValue | None = None) -> Promise:
         """Send a message; the future gives its SendResult once it is stored."""
-        result, promise = self.send(message, properties), Promise()
-        promise.set_running_or_notify_cancel()  # a send can't be taken back
-
-        def tell(stored: Future[RecordMetadata]) -> None:
-            error = stored.exception()
-            promise.set_result(result) if error is None else promise.set_exception(error)
-
-        result.future.add_done_callback(tell)
+        sent = self.send(message, properties)
+        promise: Promise = Promise(sent.future)
+        promise.sent = sent
         return promise
 
     def send_oneway(self, message: BytesMessage, properties: KeyValue | None = None) -> None:
@@ -189,7 +187,6 @@ class Producer(StoreUser):
             while sent and sent[0].done:
                 outcome, index = sent.popleft(), sent.popleft()
                 self._failure = self._failure or outcome.error(index)
-            self._next_look = len(sent) + 2 * _REMEMBERED
 
 
 class BatchToPartition(BothSpellings):

@@ -8,6 +8,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_spark import openmessaging as oms
+from kmq_spark.openmessaging import access
 from tests.unit.openmessaging.received import all_of, attached, bodies, end_all
 
 
@@ -88,6 +89,16 @@ def test_a_message_that_was_sent_cannot_be_cancelled(producer: oms.Producer):
     promise = producer.send_async(producer.create_bytes_message_to_topic("t", b"1"))
     assert not promise.cancel()
     assert promise.get(10).message_id() == "t:0:0"
+
+
+def test_who_waits_for_a_future_waits_for_no_other_messages(
+    settings: oms.KeyValue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(access, "_LINGER", 3600.0)
+    with oms.Producer(settings) as producer:
+        promise = producer.send_async(producer.create_bytes_message_to_topic("t", b"1"))
+        assert promise.get(30).message_id() == "t:0:0"
+        assert promise.is_done()
 
 
 def test_flush_tells_of_its_own_producer_only(settings: oms.KeyValue, producer: oms.Producer):
