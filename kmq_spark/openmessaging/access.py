@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack, suppress
-from typing import Self
 
 from kmq_spark.client.handles.apart import closes_apart
 from kmq_spark.client.handles.at_end import at_end, not_at_end
-from kmq_spark.client.handles.resource import StaysHere
+from kmq_spark.client.handles.resource import Resource
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.sending.producer import Producer
 from kmq_spark.errors import AlreadyExistsError, ClosedError, InvalidRequestError
@@ -43,8 +42,7 @@ class Shared:
     def producer(self) -> Producer:
         """Return the one producer of the process, so that all messages share commits."""
         with _lock:
-            if self._made is None:
-                self._made = self.store.producer(linger=_LINGER)
+            self._made = self._made or self.store.producer(linger=_LINGER)
             return self._made
 
     def settle(self) -> None:
@@ -61,7 +59,7 @@ class Shared:
                 self.store.close()
 
 
-class StoreUser(BothSpellings, StaysHere):
+class StoreUser(BothSpellings, Resource):
     """Made from a KeyValue with STORE_PATH; it ends with `shutdown`, or with the process."""
 
     def __init__(self, key_value: KeyValue) -> None:
@@ -71,7 +69,7 @@ class StoreUser(BothSpellings, StaysHere):
                 _shared[path] = Shared(path)
             self._shared = _shared[path]
             self._shared.users += 1
-        self._store, self._host = self._shared.store, self._shared.store.url
+        self._store, self._log = self._shared.store, self._shared.store.log
         self._store._keep_up()
         #: The thread that shuts it down.
         self._closed_by: int | None = None
@@ -102,6 +100,8 @@ class StoreUser(BothSpellings, StaysHere):
             self._ending.close()
             not_at_end(self._end)
 
+    close = shutdown
+
     def _end(self) -> None:
         """End with the process, but not with a forked child of it."""
         if not self._is_parents:
@@ -122,13 +122,7 @@ class StoreUser(BothSpellings, StaysHere):
         make = self._store.create_queue if is_queue else self._store.create_topic
         with suppress(AlreadyExistsError):
             make(name, exist_ok=False)
-        return self._store.log.refresh().topic(queue_log(name) if is_queue else name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_raised: object) -> None:
-        self.shutdown()
+        return self._log.refresh().topic(queue_log(name) if is_queue else name)
 
 
 def no_bodies(topic: str) -> str:
@@ -139,12 +133,11 @@ def no_bodies(topic: str) -> str:
 
 
 def _path_in(key_value: object) -> str:
-    if isinstance(key_value, KeyValue):
-        what, path = "STORE_PATH is missing", key_value.get_string("STORE_PATH")
-    else:
-        what, path = f"settings are a KeyValue, not a {type(key_value).__name__}", None
+    path = key_value.get_string("STORE_PATH") if isinstance(key_value, KeyValue) else None
     if path is None:
         raise InvalidRequestError(
-            f'{what}: hand in KeyValue().put("STORE_PATH", ...)', setting="STORE_PATH"
+            f"STORE_PATH is missing in settings of type {type(key_value).__name__}: hand in "
+            'KeyValue().put("STORE_PATH", ...)',
+            setting="STORE_PATH",
         )
     return path if "://" in path else os.path.abspath(path)

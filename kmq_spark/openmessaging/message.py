@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Self
+
+from cronsim import CronSim, CronSimError
 
 from kmq_spark.client.handles.send_future import SendFuture
 from kmq_spark.client.records.metadata import RecordMetadata
 from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging.key_value import KeyValue, Value, set_checked
-from kmq_spark.openmessaging.schedule import first_scheduled
 
 _ID = re.compile(r"(.+):(\d+):(\d+)", re.ASCII)
 #: Headers that decide when a message is handed out, and before which others.
@@ -57,7 +59,7 @@ class SendResult:
     def message_id(self) -> str:
         """Return the id of the message, for `ack`; raises the error of a refused message."""
         place = self.future.result()
-        return message_id(self._name, place.partition, place.offset)
+        return f"{ids_of(self._name, place.partition)}{place.offset}"
 
     def headers(self) -> dict[str, Any]:
         """Return the headers that storing the message has set."""
@@ -143,9 +145,25 @@ def delivery_of(headers: Mapping[str, Any]) -> tuple[float, float, float]:
     return start, stop, min(max(number("Priority", 4), 0), 9)
 
 
-def message_id(topic: str, partition: int, offset: int) -> str:
-    """Return the id of a message, made of its place."""
-    return f"{ids_of(topic, partition)}{offset}"
+def first_scheduled(expression: object, earliest: float) -> float | None:
+    """Return the first time (UTC ms) from the earliest on that a cron expression names.
+
+    None when there is none, be it that the text is no cron expression.
+    """
+    try:
+        before = datetime.fromtimestamp((earliest - 1) / 1000, UTC)
+        return next(CronSim(str(expression), before)).timestamp() * 1000
+    except (CronSimError, StopIteration, ValueError, OverflowError, OSError):
+        return None
+
+
+def check_schedule(expression: object, now: float) -> None:
+    """InvalidRequestError for what is no cron expression, or names no time after this one."""
+    if first_scheduled(expression, now) is None:
+        raise InvalidRequestError(
+            f"ScheduleExpression must be a cron expression that names a time (UTC): five fields, "
+            f"such as '30 6 * * MON-FRI', or six that begin with seconds, not {expression!r:.80}"
+        )
 
 
 def ids_of(topic: str, partition: int) -> str:

@@ -15,8 +15,13 @@ from kmq_spark.errors import InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser
 from kmq_spark.openmessaging.key_value import BothSpellings, KeyValue, set_checked
-from kmq_spark.openmessaging.message import PLACING, BytesMessage, SendResult, partition_of
-from kmq_spark.openmessaging.schedule import check_schedule
+from kmq_spark.openmessaging.message import (
+    PLACING,
+    BytesMessage,
+    SendResult,
+    check_schedule,
+    partition_of,
+)
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.objects.fork import reopen_in_child
 
@@ -46,11 +51,11 @@ class Producer(StoreUser):
 
     def _begin(self, key_value: KeyValue) -> None:
         self._producer = self._shared.producer
-        self._spread = self._store.log.environment.new_uuid().int
+        self._spread = self._log.environment.new_uuid().int
         #: Per topic and queue: the id of what stores its messages, and the partition of those that
         #: name none.
         self._places: dict[tuple[str, Any], tuple[bytes, int]] = {}
-        self._log = self._store.log
+        self._host = self._store.url
         self._is_remote = self._log.is_remote
         self._ending.callback(self._settle)
         self._after_fork()

@@ -100,7 +100,7 @@ def test_settings_without_a_path_are_refused(kind: type):
 
 @pytest.mark.parametrize("given", [{"STORE_PATH": "store"}, "store", None])
 def test_settings_that_are_no_key_value_are_named(given: object):
-    with pytest.raises(kmq.InvalidRequestError, match=f"not a {type(given).__name__}: hand in"):
+    with pytest.raises(kmq.InvalidRequestError, match=f"of type {type(given).__name__}: hand in"):
         oms.Producer(given)  # type: ignore[arg-type]
 
 
