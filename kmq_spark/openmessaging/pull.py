@@ -9,15 +9,16 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import chain, compress, islice, zip_longest
+from contextlib import suppress
+from itertools import chain, islice, zip_longest
 from operator import itemgetter
 
-import pyarrow as pa
+import numpy as np
 
 from kmq_spark.client.consuming.subscription import Partitions
 from kmq_spark.client.consuming.taking import Slices
 from kmq_spark.client.handles.arguments import checked_names
-from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError
+from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError, NotFoundError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import KeyValue
@@ -27,10 +28,10 @@ from kmq_storage.format.entries import Entry
 from kmq_storage.format.records import column_of
 from kmq_storage.groups.administration import committed_offsets, offset_entries
 from kmq_storage.log.binding.binding import Unit
+from kmq_storage.log.reading.scan import Slice
 from kmq_storage.log.state.queues.topics import Binding
 from kmq_storage.log.state.store_state import StoreState
-from kmq_storage.log.state.topic_state import Topic
-from kmq_storage.names import check_name, positions_group
+from kmq_storage.names import check_name, positions_group, queue_log
 from kmq_storage.objects.fork import reopen_in_child
 from kmq_storage.queues.filters import accepted
 
@@ -46,17 +47,6 @@ _BYTES = 32 << 20
 _LEAST = 256
 #: Seconds after which one that waits looks at the clock, and at what its queue is bound to.
 _LOOK_AGAIN = 1.0
-
-
-def _check_plain_topic(queue: str, topic: Topic | None) -> None:
-    """InvalidRequestError for a typed topic: its records have columns, and no body."""
-    if topic is not None and topic.settings.schemas:
-        raise InvalidRequestError(
-            f"queue {queue}: {no_bodies(topic.name)} or store.queue, or unbind it "
-            "(`kmq queue unbind`)",
-            topic=topic.name,
-            queue=queue,
-        )
 
 
 def _names_of(state: StoreState, topic_ids: Iterable[bytes]) -> set[str]:
@@ -84,9 +74,10 @@ class PullConsumer(StoreUser):
         self._progress: dict[Place, Progress] = {}
         #: The ids of the topics that this is about, by name.
         self._ids: dict[str, bytes] = {}
-        #: The names of what is read, and the ids of the topics that the queue was bound to then.
+        #: The names of what is read, and the ids of the topics that the queue was bound to when
+        #: that was looked up: no topic's, before the first time.
         self._names: list[str] = []
-        self._bound: frozenset[bytes] = frozenset()
+        self._bound = frozenset((b"",))
         #: The stored positions.
         self._stored: dict[Place, int] = {}
         self._ending.callback(self._reader.close)
@@ -118,72 +109,72 @@ class PullConsumer(StoreUser):
         names = checked_names(topics)
         for kind, name in (("queue", queue), *(("topic", name) for name in names)):
             check_name(kind, name)  # before one of them is made
-        for topic in map(self._store.log.refresh().find_topic, names):
-            _check_plain_topic(queue, topic)
+        state = self._log.refresh()
+        found = state.queues.find(queue)
+        known = map(state.topic_by_id, found.bindings if found else ())
+        for topic in filter(None, (*map(state.find_topic, names), *known)):
+            if topic.settings.schemas:
+                raise InvalidRequestError(
+                    f"queue {queue}: {no_bodies(topic.name)} or store.queue, or unbind it "
+                    "(`kmq queue unbind`)",
+                    topic=topic.name,
+                    queue=queue,
+                )
         wanted = [self._log_of("Topic", name) for name in names]
-        own = self._log_of("Queue", queue)
-        bound = self._store.log.state.queue(queue).bindings
+        self._log_of("Queue", queue)
+        bound = self._log.state.queue(queue).bindings
         if missing := [topic.name for topic in wanted if topic.id not in bound]:
             self._store.bind_queue(queue, missing)
-        state = self._store.log.refresh()
-        for topic in map(state.topic_by_id, state.queue(queue).bindings):
-            _check_plain_topic(queue, topic)
-        self._queue, self._names = queue, self._names or [own.name]
-        self._heed_bindings(anew=True)
+        self._queue = queue
+        self._heed_bindings()
+        self._reader.assignment()  # so that nothing is handed out of a topic that was deleted
 
-    def _heed_bindings(self, *, anew: bool = False) -> bool:
+    def _heed_bindings(self) -> bool:
         """Read also what the queue was bound to meanwhile, and nothing more of what was unbound.
 
         Whether that changed anything: what was read and not taken is then read again. A topic that
         was deleted is no unbound one: what is made in its place is read, too.
         """
-        state = self._store.log.state
+        state = self._log.state
         queue = state.queues.find(self._queue or "")
-        if queue is None or (queue.bindings.keys() == self._bound and not anew):
+        bound = self._bound if queue is None else frozenset(queue.bindings)
+        if queue is None or bound == self._bound:
             return False
-        bound = frozenset(queue.bindings)
-        unbound = _names_of(state, self._bound - bound)
-        names = [name for name in self._names if name not in unbound]
-        wanted = dict.fromkeys([*sorted(_names_of(state, bound - self._bound)), *names])
-        if is_changed := anew or list(wanted) != self._names:
-            found = filter(None, map(state.find_topic, wanted))
-            self._follow(queue.name, [topic for topic in found if self._is_plain(topic)])
-        self._bound = bound
+        came, unbound = _names_of(state, bound - self._bound), _names_of(state, self._bound - bound)
+        wanted = dict.fromkeys([*sorted(came), *(self._names or [queue_log(queue.name)])])
+        names = [name for name in wanted if name not in unbound]
+        if is_changed := names != self._names:
+            there = list(filter(state.find_topic, names))
+            self._reader.subscribe(there, on_assign=self._place)
+        self._bound, self._names = bound, names
         return is_changed
 
-    def _is_plain(self, topic: Topic) -> bool:
-        """Whether a topic has no schema; the log warns of one that has."""
-        if topic.settings.schemas:
-            _LOGGER.warning(
-                "queue %s gets none of its records: %s", self._queue, no_bodies(topic.name)
-            )
-        return not topic.settings.schemas
+    def _place(self, partitions: Partitions) -> None:
+        """Read each of these from where it was read before, or from its stored position on.
 
-    def _follow(self, queue: str, topics: list[Topic]) -> None:
-        """Read these, each new place from where it was stored."""
-        self._names = [topic.name for topic in topics]
-        self._reader.subscribe(self._names, on_assign=self._begin_anew)
-        written = self._store.log.written_state()  # also what is not synced yet
-        known = committed_offsets(written, positions_group(queue))
-        for topic in topics:
+        Nothing of a topic that was deleted counts for one that has its name now.
+        """
+        written = self._log.written_state()  # also what is not synced yet
+        known = committed_offsets(written, positions_group(self._queue or ""))
+        for topic in filter(None, map(self._log.state.find_topic, partitions)):
+            if topic.settings.schemas:
+                what = "queue %s gets none of its records: %s"
+                _LOGGER.warning(what, self._queue, no_bodies(topic.name))
+                self._reader.pause({topic.name: partitions[topic.name]})
+                continue
+            if self._ids.setdefault(topic.name, topic.id) != topic.id:
+                self._forget(topic.name)
+                self._ids[topic.name] = topic.id
             binding = self._binding(topic.id)
-            for number, part in enumerate(topic.parts):
+            for number in partitions[topic.name]:
+                part = topic.partition(number)
                 first = part.start if binding is None else binding.start(number)
                 at = part.readable_from(known.get(topic.name, {}).get(number, first))
                 progress = self._progress.setdefault((topic.name, number), Progress(at))
-                progress.end = part.readable_from(progress.end)
-                self._reader.seek(topic.name, number, progress.end)
                 self._stored.setdefault((topic.name, number), at)
-
-    def _begin_anew(self, partitions: Partitions) -> None:
-        """Nothing of a topic that was deleted counts for one that has its name now."""
-        for name, numbers in partitions.items():
-            topic = self._store.log.state.find_topic(name)
-            if topic is not None and self._ids.setdefault(name, topic.id) != topic.id:
-                self._ids[name] = topic.id
-                self._forget(name)
-                if not self._is_plain(topic):
-                    self._reader.pause({name: numbers})
+                progress.end = part.readable_from(progress.end)
+                with suppress(NotFoundError):  # deleted just now
+                    self._reader.seek(topic.name, number, progress.end)
 
     def _forget(self, name: str) -> None:
         """Drop what was read of a topic that was deleted."""
@@ -212,10 +203,10 @@ class PullConsumer(StoreUser):
     def _fill(self, properties: KeyValue | None) -> bool:
         """Once none is ready, read until one is, or the time is over; whether one is."""
         self._check_open()
-        now = self._store.log.environment.monotonic
+        now = self._log.environment.monotonic
         deadline = now() + _seconds(properties)
         while self._queue is not None:
-            self._store.log.refresh()  # so that what is new takes its turn, too
+            self._log.refresh()  # so that what is new takes its turn, too
             self._heed_bindings()
             self._store_positions()
             slices = self._slices(0.0)
@@ -235,35 +226,33 @@ class PullConsumer(StoreUser):
 
     def _slices(self, seconds: float) -> Slices:
         """What is read next; nobody seeks here, so reading goes on behind a loss it raised."""
-        share = max(_TOGETHER // max(len(self._progress), 1), _LEAST)
+        share = max(_TOGETHER // len(self._progress), _LEAST)
         try:
             taken = self._reader._take_slices(_TOGETHER, seconds, share=share, size=_BYTES)
             return taken.hand_out()
         except DataLossError as error:
             topic, number, end = (error.context[name] for name in ("topic", "partition", "end"))
             self._reader.seek(topic, number, end)
-            self._progress.setdefault((topic, number), Progress(end)).end = end
+            self._progress[topic, number].end = end
             raise
 
     def _now(self) -> float:
-        return self._store.log.environment.now_us() / 1000
+        return self._log.environment.now_us() / 1000
 
     def _take(self, slices: Slices) -> bool:
         """Make messages that were read ready, or keep them for later; whether any is ready."""
         names = defaultdict[str, list[Iterable[stored.Stored]]](list)
         decides = False
-        for part in slices:
+        for part in map(self._let_in, slices):
             place, offsets = (part.topic or "", part.partition), part.offsets().tolist()
+            progress = self._progress[place]
+            if len(progress.open) > _REMEMBERED and not self.acknowledges:
+                progress.open.clear()
+            progress.read(offsets, part.end)
             extras = stored.extras_in(part.batch)
-            of = place, offsets, part.batch, extras
-            messages: Iterable[stored.Stored] = stored.messages_of(*of, self._shared_headers)
-            let_in = self._let_in(place, offsets, part.batch)
-            if let_in is not None:
-                messages, offsets = compress(messages, let_in), list(compress(offsets, let_in))
-            self._read(place, offsets, part.end)
-            if offsets:
-                decides = decides or not DECIDING.isdisjoint(extras.header_names())
-                names[place[0]].append(messages)
+            decides = decides or not DECIDING.isdisjoint(extras.header_names())
+            of = place, offsets, part.batch, extras, self._shared_headers
+            names[place[0]].append(stored.messages_of(*of))
         now = self._now()
         found = _in_turns(names.values())
         first = self._due(found, now) if decides else list(islice(found, 1))
@@ -273,30 +262,24 @@ class PullConsumer(StoreUser):
         self._ready = chain(first, found, came)
         return bool(first or came)
 
-    def _let_in(self, place: Place, offsets: list[int], batch: pa.RecordBatch) -> list[bool] | None:
-        """Which messages the filters of the queue's binding let in; None without a filter."""
-        binding = self._binding(self._ids[place[0]])
+    def _let_in(self, part: Slice) -> Slice:
+        """The messages of a slice that the filters of the queue's binding let in."""
+        binding = self._binding(self._ids[part.topic or ""])
         if binding is None or not binding.has_filters:
-            return None
-        found: list[bool] = []
+            return part
+        offsets, found = part.offsets(), list[bool]()
         while len(found) < len(offsets):
-            expression, following = binding.filter_at(place[1], offsets[len(found)])
+            expression, following = binding.filter_at(part.partition, offsets[len(found)])
             behind = len(offsets) if following is None else bisect_left(offsets, following)
-            rows = behind - len(found)
-            part = batch.slice(len(found), rows)
-            found += accepted(expression, column_of(part, "properties"), rows).to_pylist()
-        return found
+            rest = part.batch.slice(len(found), behind - len(found))
+            let_in = accepted(expression, column_of(rest, "properties"), rest.num_rows)
+            found += let_in.to_pylist()
+        return part.taken(np.flatnonzero(found))
 
     def _binding(self, topic_id: bytes) -> Binding | None:
         """What the queue reads of a topic; None of its own log."""
-        queue = self._store.log.state.queues.find(self._queue or "")
+        queue = self._log.state.queues.find(self._queue or "")
         return None if queue is None else queue.bindings.get(topic_id)
-
-    def _read(self, place: Place, offsets: list[int], end: int) -> None:
-        progress = self._progress.setdefault(place, Progress(end))
-        if len(progress.open) > _REMEMBERED and not self.acknowledges:
-            progress.open.clear()
-        progress.read(offsets, end)
 
     def _due(self, found: Iterable[stored.Stored], now: float) -> list[stored.Stored]:
         """The more important first, without those that are too early."""
@@ -342,19 +325,18 @@ class PullConsumer(StoreUser):
         """Store where the queue goes on, if that moved; at its end, a forked child does not."""
         if self._is_parents:
             return
-        log = self._store.log
         moved = {
             place: at
             for place, at in self._positions().items()
             if at != self._stored.get(place) and self._is_there(place[0])
         }
         if moved:
-            log.commit([Unit(self._entries(moved))], durable=False)
+            self._log.commit([Unit(self._entries(moved))], durable=False)
             self._stored |= moved  # only now: a refused commit is tried again
 
     def _is_there(self, topic: str) -> bool:
         """Whether a topic is still the one that was read."""
-        found = self._store.log.state.find_topic(topic)
+        found = self._log.state.find_topic(topic)
         return found is not None and found.id == self._ids.get(topic)
 
     def position_behind(self, message_id: str | None) -> tuple[Entry, ...]:
@@ -369,7 +351,7 @@ class PullConsumer(StoreUser):
         for (topic, number), at in places.items():
             offsets[topic][number] = at
         group = positions_group(self._queue or "")
-        return offset_entries(self._store.log.written_state(), group, offsets)
+        return offset_entries(self._log.written_state(), group, offsets)
 
 
 def _in_turns(names: Iterable[list[Iterable[stored.Stored]]]) -> Iterator[stored.Stored]:
