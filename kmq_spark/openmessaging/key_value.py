@@ -64,30 +64,27 @@ class KeyValue:
 
     def get_int(self, key: str) -> int:
         """Return the whole number of this key; 0 when there is none."""
-        value = self.values.get(key)
-        return value if type(value) is int else self._get(key, int, 0)
+        return self._get(key, int, 0)
 
     get_long = get_int
     getInt = getLong = get_int  # noqa: N815
 
     def get_double(self, key: str) -> float:
         """Return the number of this key; 0.0 when there is none."""
-        value = self.values.get(key)
-        return value if type(value) is float else self._get(key, float, 0.0)
+        return self._get(key, float, 0.0)
 
     getDouble = get_double  # noqa: N815
 
     def get_string(self, key: str) -> str | None:
         """Return the text of this key, a number as text; None when there is none."""
-        value = self.values.get(key)
-        return value if type(value) is str else self._get(key, str, None)
+        return self._get(key, str, None)
 
     getString = get_string  # noqa: N815
 
     def _get(self, key: str, kind: type[V], default: T) -> V | T:
         value = self.values.get(key)
         try:
-            return default if value is None else kind(value)
+            return value if type(value) is kind else default if value is None else kind(value)
         except (ValueError, OverflowError):
             what = f"{key} is {value!r}, which is no {kind.__name__}"
             raise InvalidRequestError(what, key=key) from None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from kmq_spark.client.handles.arguments import checked_offset
 from kmq_spark.client.store import Store
-from kmq_spark.errors import CorruptionError, DataLossError, InvalidRequestError, NotFoundError
+from kmq_spark.errors import CorruptionError, DataLossError, InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import BothSpellings
@@ -30,13 +30,11 @@ class PartitionConsumer(StoreUser):
         """Return an iterator over a topic, a queue, or one partition (`topic:partition`)."""
         self._check_open()
         name, number = partition_of(name)
-        state = self._store.log.refresh()
+        state = self._log.refresh()
         for found in (name, queue_log(name)):
             if state.find_topic(found) is not None:
                 return PartitionIterator(self._store, found, number or 0)
-        if state.lost_commits:
-            raise state.missing("Topic", name)
-        raise NotFoundError(f"Topic[{name}] doesn't exist, nor does Queue[{name}].", name=name)
+        raise state.missing("Topic", name)
 
 
 class PartitionIterator(BothSpellings, Iterator[BytesMessage]):

@@ -147,8 +147,8 @@ class PushConsumer(StoreUser):
         for attempt in range(1, _ATTEMPTS + 1):
             if not self._goes_on():
                 return
-            if self._is_over(message):  # while it was suspended, or between two attempts
-                break
+            if delivery_of(message.header_values)[1] < pull._now():
+                break  # its time ended while it was suspended, or between two attempts
             context = ReceivedMessageContext(attempt, lambda: pull.ack(identity), is_done=False)
             try:
                 listener(message, context)
@@ -167,10 +167,6 @@ class PushConsumer(StoreUser):
                     return
         pull.ack(identity)
 
-    def _is_over(self, message: BytesMessage) -> bool:
-        """Whether the time has passed in which the message may be handed out."""
-        return delivery_of(message.header_values)[1] < self._store.log.environment.now_us() / 1000
-
     def _bury(
         self, pull: PullConsumer, queue: str, identity: str | None, why: BaseException | None
     ) -> bool:
@@ -178,7 +174,7 @@ class PushConsumer(StoreUser):
 
         False when it can't be.
         """
-        log = self._store.log
+        log = self._log
         try:
             found = log.refresh().queue(queue)
             for record in self._stored_record(identity):
@@ -192,7 +188,7 @@ class PushConsumer(StoreUser):
 
     def _stored_record(self, identity: str | None) -> list[Record]:
         """A message as it is in the log; none when it was trimmed meanwhile."""
-        log, place = self._store.log, place_of(identity)
+        log, place = self._log, place_of(identity)
         topic = None if place is None else log.state.find_topic(place[0])
         if place is None or topic is None:
             return []
