@@ -62,7 +62,8 @@ class PullConsumer(StoreUser):
     """
 
     def _begin(self, key_value: KeyValue) -> None:
-        self._queue: str | None = None
+        #: The queue that it reads; none, before one is attached.
+        self.queue = ""
         self._reader = self._store.consumer()
         self._shared_headers = stored.shared_headers(self._store)
         #: Messages that are handed out next.
@@ -102,9 +103,9 @@ class PullConsumer(StoreUser):
         Queue and topics are made when missing. InvalidRequestError for a second queue.
         """
         self._check_open()
-        if self._queue not in (None, queue):
+        if self.queue not in ("", queue):
             raise InvalidRequestError(
-                f"this consumer reads queue {self._queue}: another queue needs another consumer"
+                f"this consumer reads queue {self.queue}: another queue needs another consumer"
             )
         names = checked_names(topics)
         for kind, name in (("queue", queue), *(("topic", name) for name in names)):
@@ -125,7 +126,7 @@ class PullConsumer(StoreUser):
         bound = self._log.state.queue(queue).bindings
         if missing := [topic.name for topic in wanted if topic.id not in bound]:
             self._store.bind_queue(queue, missing)
-        self._queue = queue
+        self.queue = queue
         self._heed_bindings()
         self._reader.assignment()  # so that nothing is handed out of a topic that was deleted
 
@@ -136,7 +137,7 @@ class PullConsumer(StoreUser):
         was deleted is no unbound one: what is made in its place is read, too.
         """
         state = self._log.state
-        queue = state.queues.find(self._queue or "")
+        queue = state.queues.find(self.queue)
         bound = self._bound if queue is None else frozenset(queue.bindings)
         if queue is None or bound == self._bound:
             return False
@@ -155,11 +156,11 @@ class PullConsumer(StoreUser):
         Nothing of a topic that was deleted counts for one that has its name now.
         """
         written = self._log.written_state()  # also what is not synced yet
-        known = committed_offsets(written, positions_group(self._queue or ""))
+        known = committed_offsets(written, positions_group(self.queue))
         for topic in filter(None, map(self._log.state.find_topic, partitions)):
             if topic.settings.schemas:
                 what = "queue %s gets none of its records: %s"
-                _LOGGER.warning(what, self._queue, no_bodies(topic.name))
+                _LOGGER.warning(what, self.queue, no_bodies(topic.name))
                 self._reader.pause({topic.name: partitions[topic.name]})
                 continue
             if self._ids.setdefault(topic.name, topic.id) != topic.id:
@@ -205,17 +206,14 @@ class PullConsumer(StoreUser):
         self._check_open()
         now = self._log.environment.monotonic
         deadline = now() + _seconds(properties)
-        while self._queue is not None:
+        while self.queue:
             self._log.refresh()  # so that what is new takes its turn, too
-            self._heed_bindings()
             self._store_positions()
             slices = self._slices(0.0)
             if not slices:
                 self._shared.settle()  # what this process sent is seen here
-                left = min(deadline - now(), _LOOK_AGAIN)
-                if self._later:
-                    left = min(left, (self._later[0][0] - self._now()) / 1000)
-                slices = self._slices(max(left, 0.0))
+                soon = [(due - self._now()) / 1000 for due, _ in self._later[:1]]
+                slices = self._slices(max(min(deadline - now(), _LOOK_AGAIN, *soon), 0.0))
             if self._heed_bindings():
                 continue
             if self._take(slices):
@@ -278,7 +276,7 @@ class PullConsumer(StoreUser):
 
     def _binding(self, topic_id: bytes) -> Binding | None:
         """What the queue reads of a topic; None of its own log."""
-        queue = self._log.state.queues.find(self._queue or "")
+        queue = self._log.state.queues.find(self.queue)
         return None if queue is None else queue.bindings.get(topic_id)
 
     def _due(self, found: Iterable[stored.Stored], now: float) -> list[stored.Stored]:
@@ -304,7 +302,7 @@ class PullConsumer(StoreUser):
         self._check_open()
         found = place_of(message_id)
         if found is None or found[:2] not in self._progress:
-            raise InvalidRequestError(f"no message of queue {self._queue} has id {message_id!r}")
+            raise InvalidRequestError(f"no message of queue {self.queue} has id {message_id!r}")
         self.acknowledges = True
         self._progress[found[:2]].finish(found[2])
         self._store_positions()
@@ -350,7 +348,7 @@ class PullConsumer(StoreUser):
         offsets = defaultdict[str, dict[int, int]](dict)
         for (topic, number), at in places.items():
             offsets[topic][number] = at
-        group = positions_group(self._queue or "")
+        group = positions_group(self.queue)
         return offset_entries(self._log.written_state(), group, offsets)
 
 

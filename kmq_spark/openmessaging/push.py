@@ -90,7 +90,7 @@ class PushConsumer(StoreUser):
         not_at_end(pull._end)  # it ends with its thread
         pull.acknowledges = True
         run = threading.Thread(
-            target=self._run, args=(pull, queue, found), name=f"kmq-oms-{queue}", daemon=True
+            target=self._run, args=(pull, found), name=f"kmq-oms-{queue}", daemon=True
         )
         try:
             pull.attach_queue(queue, names)
@@ -117,30 +117,28 @@ class PushConsumer(StoreUser):
         """Whether it is suspended."""
         return not self._running.is_set()
 
-    def _run(self, pull: PullConsumer, queue: str, listener: Listener) -> None:
+    def _run(self, pull: PullConsumer, listener: Listener) -> None:
         with pull:
             while self._goes_on():
                 try:
                     if (message := pull.poll(_WAIT)) is not None:
-                        self._deliver(pull, queue, message, listener)
+                        self._deliver(pull, message, listener)
                 except DataLossError as error:
-                    _LOGGER.warning("queue %s goes on behind what it lost: %s", queue, error)
+                    _LOGGER.warning("queue %s goes on behind what it lost: %s", pull.queue, error)
                 except Exception as error:
                     if self._ended.is_set():
                         return
                     if not (isinstance(error, KmqError) and error.retryable):
-                        _LOGGER.exception("queue %s is not read any more", queue)
+                        _LOGGER.exception("queue %s is not read any more", pull.queue)
                         return
-                    _LOGGER.warning("queue %s is read again soon: %s", queue, error)
+                    _LOGGER.warning("queue %s is read again soon: %s", pull.queue, error)
                     self._ended.wait(_LONGEST_PAUSE)
 
     def _goes_on(self) -> bool:
         """Whether a listener may be called, when it is not suspended any more."""
         return self._running.wait() and not self._ended.is_set()
 
-    def _deliver(
-        self, pull: PullConsumer, queue: str, message: BytesMessage, listener: Listener
-    ) -> None:
+    def _deliver(self, pull: PullConsumer, message: BytesMessage, listener: Listener) -> None:
         """Call the listener until the message is done; at the end it is the next consumer's."""
         identity = message.headers().get_string("MessageId")
         failure: BaseException | None = None
@@ -154,35 +152,33 @@ class PushConsumer(StoreUser):
                 listener(message, context)
             except BaseException as error:  # `sys.exit` in a listener must not end this thread
                 failure = error
-                _LOGGER.exception("the listener of queue %s failed with %s", queue, identity)
+                _LOGGER.exception("the listener of queue %s failed with %s", pull.queue, identity)
             else:
                 context.ack()
             if context.is_done:
                 return
             self._ended.wait(min(_PAUSE * 2 ** (attempt - 1), _LONGEST_PAUSE))
         else:
-            while not self._bury(pull, queue, identity, failure):
+            while not self._bury(pull, identity, failure):
                 self._ended.wait(_LONGEST_PAUSE)
                 if not self._goes_on():
                     return
         pull.ack(identity)
 
-    def _bury(
-        self, pull: PullConsumer, queue: str, identity: str | None, why: BaseException | None
-    ) -> bool:
+    def _bury(self, pull: PullConsumer, identity: str | None, why: BaseException | None) -> bool:
         """Store a message as a dead letter, as the engine's queues do, with the position behind it.
 
         False when it can't be.
         """
         log = self._log
         try:
-            found = log.refresh().queue(queue)
+            found = log.refresh().queue(pull.queue)
             for record in self._stored_record(identity):
-                facts = origin(log.state, queue, record, _ATTEMPTS, told(why, TOO_OFTEN))
+                facts = origin(log.state, pull.queue, record, _ATTEMPTS, told(why, TOO_OFTEN))
                 target, behind = dead_letters_of(log, found), pull.position_behind(identity)
                 log.commit([moving(log, target, [(record, facts)], *behind)])
         except KmqError as error:  # also when the dead letter queue is full: later messages wait
-            _LOGGER.warning("queue %s waits: its dead letter is not stored: %s", queue, error)
+            _LOGGER.warning("queue %s waits: its dead letter is not stored: %s", pull.queue, error)
             return False
         return True
 

@@ -51,7 +51,8 @@ def messages_of(
     Thousands at once would make the garbage collector look at all of them. `shared`: headers that
     all messages have.
     """
-    kind, name = _target(place[0])
+    queue = queue_of_log(place[0])
+    kind, name = ("Topic", place[0]) if queue is None else ("Queue", queue)
     # With all names, so that a copy of it doesn't grow.
     common = {kind: name, "MessageId": "", "BornTimestamp": 0, "StoreTimestamp": 0, **shared}
     topic, partition, headers, ids, of = map(repeat, (*place, common, ids_of(*place), extras))
@@ -79,12 +80,6 @@ def headers_of(stored: Stored) -> dict[str, Any]:
     found["BornTimestamp"] = found["StoreTimestamp"] = time // 1000
     extras.add_headers(found, row, DERIVED, decoded, _UNLIKE)
     return found
-
-
-def _target(topic: str) -> tuple[str, str]:
-    """The header that names a topic, or the queue whose log it is."""
-    queue = queue_of_log(topic)
-    return ("Topic", topic) if queue is None else ("Queue", queue)
 
 
 def key_of(headers: Mapping[str, Any]) -> bytes | None:
