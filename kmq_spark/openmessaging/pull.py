@@ -6,10 +6,10 @@ import copy
 import heapq
 import logging
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import chain, islice, zip_longest
 from operator import itemgetter
 
@@ -33,7 +33,7 @@ from kmq_storage.log.state.queues.topics import Binding
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.names import check_name, positions_group, queue_log
 from kmq_storage.objects.fork import reopen_in_child
-from kmq_storage.queues.filters import accepted
+from kmq_storage.queues.filters import let_in
 
 _LOGGER = logging.getLogger(__name__)
 #: A topic, or a queue's own log, and the partition.
@@ -265,14 +265,9 @@ class PullConsumer(StoreUser):
         binding = self._binding(self._ids[part.topic or ""])
         if binding is None or not binding.has_filters:
             return part
-        offsets, found = part.offsets(), list[bool]()
-        while len(found) < len(offsets):
-            expression, following = binding.filter_at(part.partition, offsets[len(found)])
-            behind = len(offsets) if following is None else bisect_left(offsets, following)
-            rest = part.batch.slice(len(found), behind - len(found))
-            let_in = accepted(expression, column_of(rest, "properties"), rest.num_rows)
-            found += let_in.to_pylist()
-        return part.taken(np.flatnonzero(found))
+        properties = column_of(part.batch, "properties")
+        filter_at = partial(binding.filter_at, part.partition)
+        return part.taken(np.flatnonzero(let_in(filter_at, part.offsets(), properties)))
 
     def _binding(self, topic_id: bytes) -> Binding | None:
         """What the queue reads of a topic; None of its own log."""

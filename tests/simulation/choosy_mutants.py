@@ -22,7 +22,7 @@ from tests.simulation.mutants import Mutant, _nothing
 
 def lets_in_what_a_filter_refuses(patch: pytest.MonkeyPatch) -> None:
     """Everything enters."""
-    patch.setattr(looking, "_let_in", lambda _, part: np.ones(part.rows, bool))
+    patch.setattr(looking, "let_in", lambda _, offsets, __: np.ones(len(offsets), bool))
 
 
 def filters_anew_what_was_there_before(patch: pytest.MonkeyPatch) -> None:

@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kmq_storage.arrays import Mask, Numbers
 from kmq_storage.errors import InvalidRequestError
-from kmq_storage.format.plain_columns import number_column, scalar, text_column
+from kmq_storage.format.plain_columns import flags_of, number_column, scalar, text_column
 from kmq_storage.format.records import PROPERTIES_TYPE
 
 _TOKEN = re.compile(
@@ -117,6 +118,26 @@ def accepted(expression: str | None, properties: pa.Array | None, rows: int) -> 
         return pa.repeat(True, rows)
     column = pa.nulls(rows, PROPERTIES_TYPE) if properties is None else properties
     return parsed_filter(expression)(_Columns(column)).fill_null(scalar(False))
+
+
+def let_in(
+    filter_at: Callable[[int], tuple[str | None, int | None]],
+    offsets: Numbers,
+    properties: pa.Array | None,
+) -> Mask:
+    """Which records a queue's filters accept, each the one that holds at its offset.
+
+    `filter_at`: returns the filter at an offset, and the offset where the next one begins.
+    """
+    found, rows = [np.zeros(0, np.bool_)], len(offsets)
+    begin = 0
+    while begin < rows:
+        expression, following = filter_at(int(offsets[begin]))
+        behind = rows if following is None else int(np.searchsorted(offsets, following))
+        some = None if properties is None else properties.slice(begin, behind - begin)
+        found.append(flags_of(accepted(expression, some, behind - begin)))
+        begin = behind
+    return np.concatenate(found)
 
 
 @dataclass(frozen=True, slots=True)

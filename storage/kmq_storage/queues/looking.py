@@ -7,7 +7,8 @@ the records, so it does not matter which receiver looks.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +23,11 @@ from kmq_storage.format.records import column_of, keys_of
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.reading.reader import ChunkReader
-from kmq_storage.log.reading.scan import Slice, scan
+from kmq_storage.log.reading.scan import scan
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.runs import runs_of
-from kmq_storage.queues.filters import accepted
+from kmq_storage.queues.filters import let_in
 from kmq_storage.queues.lost_records import finish_free, gaps_of, loss_of
 
 if TYPE_CHECKING:
@@ -71,8 +72,7 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | 
     unbound, losses = queue.unbound.get(key[0], 0), log.state.losses
     start, end = spans_of(log.state, queue).get(key, (0, 0))
     begin = max(queue.looked_up_to(key), start)
-    _, following = queue.filter_at(key, begin)
-    until = min(end, begin + _ROWS, end if following is None else following)
+    until = min(end, begin + _ROWS)
     if begin >= until:
         return None
     lost = gaps_of(log, key, begin, until)
@@ -100,43 +100,32 @@ def entering_later(log: CommitLog, reader: ChunkReader, queue: Queue) -> Mapping
     """For partitions with a filter, the records that it lets in and that were not looked at yet."""
     found = {}
     for key, (start, end) in spans_of(log.state, queue).items():
-        begin = max(queue.looked_up_to(key), start)
-        pieces = [np.zeros(0, np.int64)]
-        while queue.has_filter(key) and begin < end:
-            _, following = queue.filter_at(key, begin)
-            until = end if following is None else min(end, following)
-            pieces.append(_entering(log, reader, queue, key, (begin, until))[0])
-            begin = until
         if queue.has_filter(key):
-            found[key] = queue.without_rows(key, np.concatenate(pieces))
+            begin = min(max(queue.looked_up_to(key), start), end)
+            entering, _ = _entering(log, reader, queue, key, (begin, end))
+            found[key] = queue.without_rows(key, entering)
     return found
 
 
 def _entering(
     log: CommitLog, reader: ChunkReader, queue: Queue, key: Key, span: tuple[int, int]
 ) -> tuple[Numbers, npt.NDArray[np.uint64]]:
-    """The records of a span with one filter that enter the queue, and their ordering keys."""
+    """The records of a span that enter the queue, and their ordering keys."""
     topic = log.state.topic_by_id(key[0])
     offsets, order = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
     if topic is None:
         return offsets[0], order[0]
-    expression, _ = queue.filter_at(key, span[0])
+    filter_at = partial(queue.filter_at, key)
     layout = topic.layout(_COLUMNS)
     first = min(max(span[0], topic.partition(key[1]).first), span[1])
     for piece in topic.index(key[1]).outside_gaps(first, span[1]):
         for part in scan(log, reader, topic, key[1], piece, batch_rows=_ROWS, layout=layout):
-            let_in = _let_in(expression, part)
-            offsets.append(part.offsets()[let_in])
+            own = part.offsets()
+            enter = let_in(filter_at, own, column_of(part.batch, "properties"))
+            offsets.append(own[enter])
             if queue.settings.order == "key":
-                order.append(_order_of(keys_of(part.batch), part.rows)[let_in])
+                order.append(_order_of(keys_of(part.batch), part.rows)[enter])
     return np.concatenate(offsets), np.concatenate(order)
-
-
-def _let_in(expression: str | None, part: Slice) -> Any:
-    if expression is None:
-        return np.ones(part.rows, np.bool_)
-    properties = column_of(part.batch, "properties")
-    return flags_of(accepted(expression, properties, part.rows))
 
 
 def _order_of(keys: pa.Array | None, rows: int) -> npt.NDArray[np.uint64]:
