@@ -275,8 +275,7 @@ class _Record:
     def refusal_by(self, queue: Queue) -> Mapping[str, Any]:
         """The filter that a queue has for the record today, if it refuses the record."""
         expression, _ = queue.filter_at((self.topic_id, self.partition), self.offset)
-        own = None if expression is None else self.letters.record
-        if own is None or not own.rows:
+        if expression is None or (own := self.letters.record) is None or not own.rows:
             return {}
         column = column_of(own.batch, "properties")
         let_in = accepted(expression, column, own.rows)[0].as_py()

@@ -112,10 +112,8 @@ def tagged(tags: str, expression: str | None) -> str | None:
     return f"tag in ({known}) and ({expression})"
 
 
-def accepted(expression: str | None, properties: pa.Array | None, rows: int) -> pa.Array:
+def accepted(expression: str, properties: pa.Array | None, rows: int) -> pa.Array:
     """Which records a filter accepts; `properties` is their column, or None if none has any."""
-    if expression is None:
-        return pa.repeat(True, rows)
     column = pa.nulls(rows, PROPERTIES_TYPE) if properties is None else properties
     return parsed_filter(expression)(_Columns(column)).fill_null(scalar(False))
 
@@ -129,15 +127,16 @@ def let_in(
 
     `filter_at`: returns the filter at an offset, and the offset where the next one begins.
     """
-    found, rows = [np.zeros(0, np.bool_)], len(offsets)
+    found = np.ones(len(offsets), np.bool_)
     begin = 0
-    while begin < rows:
+    while begin < len(offsets):
         expression, following = filter_at(int(offsets[begin]))
-        behind = rows if following is None else int(np.searchsorted(offsets, following))
-        some = None if properties is None else properties.slice(begin, behind - begin)
-        found.append(flags_of(accepted(expression, some, behind - begin)))
+        behind = len(offsets) if following is None else int(np.searchsorted(offsets, following))
+        if expression is not None:
+            some = None if properties is None else properties.slice(begin, behind - begin)
+            found[begin:behind] = flags_of(accepted(expression, some, behind - begin))
         begin = behind
-    return np.concatenate(found)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
