@@ -34,6 +34,6 @@ class Progress:
             parts = range(run.start, offset), range(offset + 1, run.stop)
             self.open[place : place + 1] = filter(None, parts)
 
-    def first_open(self) -> int:
-        """The first offset that is not acknowledged; without any, the next one to read."""
-        return self.open[0].start if self.open else self.end
+    def first_open(self, *, without: int = -1) -> int:
+        """The first offset but this one that is not acknowledged; else the next one to read."""
+        return next((at for run in self.open for at in run if at != without), self.end)

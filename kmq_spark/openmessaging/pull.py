@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import heapq
 import logging
 import math
@@ -318,26 +317,21 @@ class PullConsumer(StoreUser):
         """Store where the queue goes on, if that moved; at its end, a forked child does not."""
         if self._is_parents:
             return
+        state = self._log.state
         moved = {
             place: at
             for place, at in self._positions().items()
-            if at != self._stored.get(place) and self._is_there(place[0])
+            if at != self._stored[place] and state.topic_by_id(self._ids[place[0]]) is not None
         }
         if moved:
             self._log.commit([Unit(self._entries(moved))], durable=False)
             self._stored |= moved  # only now: a refused commit is tried again
 
-    def _is_there(self, topic: str) -> bool:
-        """Whether a topic is still the one that was read."""
-        found = self._log.state.find_topic(topic)
-        return found is not None and found.id == self._ids.get(topic)
-
     def position_behind(self, message_id: str | None) -> tuple[Entry, ...]:
         """Return the entries that move the queue behind a message when they are committed."""
         topic, number, offset = place_of(message_id) or ("", 0, 0)
-        behind = copy.deepcopy(self._progress[topic, number])
-        behind.finish(offset)
-        return self._entries({(topic, number): behind.first_open()})
+        place = topic, number
+        return self._entries({place: self._progress[place].first_open(without=offset)})
 
     def _entries(self, places: dict[Place, int]) -> tuple[Entry, ...]:
         offsets = defaultdict[str, dict[int, int]](dict)

@@ -126,8 +126,6 @@ class PushConsumer(StoreUser):
                 except DataLossError as error:
                     _LOGGER.warning("queue %s goes on behind what it lost: %s", pull.queue, error)
                 except Exception as error:
-                    if self._ended.is_set():
-                        return
                     if not (isinstance(error, KmqError) and error.retryable):
                         _LOGGER.exception("queue %s is not read any more", pull.queue)
                         return

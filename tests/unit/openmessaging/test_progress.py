@@ -23,6 +23,8 @@ def test_a_place_goes_on_at_the_first_message_that_is_not_acknowledged(
         progress.read(batch, batch[-1] + 1)
         is_open.update(batch)
         for done in data.draw(st.lists(st.sampled_from(offsets))):
+            others = is_open - {done}
+            assert progress.first_open(without=done) == min(others, default=progress.end)
             progress.finish(done)
             is_open.discard(done)
             assert [*chain(*progress.open)] == sorted(is_open)
