@@ -233,6 +233,8 @@ class Receiver(Handle[R]):
         #: The thread of all calls but those that receive.
         self._other_calls = Handle(handle)
         self._giving_way = giving_way
+        #: Cancelled calls, until what they got is given back.
+        self._cancelled = set[Future[None]]()
 
     async def _run(self, call: Callable[..., T], *arguments: Any, **options: Any) -> T:
         return await self._other_calls._run(call, *arguments, **options)
@@ -251,19 +253,34 @@ class Receiver(Handle[R]):
                 except asyncio.CancelledError:
                     if not future.cancel():  # it runs, or is done
                         waiting.add_done_callback(asyncio.Future.exception)  # nobody else asks
-                        future.add_done_callback(partial(_given_back, give_back))
+                        self._take_back(future, give_back)
                     raise
 
         return await self._giving_way.until_found(received, timeout)
 
+    def _take_back(self, received: Future[T], give_back: Callable[[T], object]) -> None:
+        over = Future[None]()
+        self._cancelled.add(over)
+
+        def given(done: Future[T]) -> None:
+            try:
+                if done.exception() is None:
+                    give_back(done.result())
+            finally:
+                self._cancelled.discard(over)
+                over.set_result(None)
+
+        received.add_done_callback(given)
+
+    async def _gave_back(self) -> None:
+        """Return when what cancelled calls got is given back, which takes an open store."""
+        for each in list(self._cancelled):
+            await asyncio.shield(asyncio.wrap_future(each))
+
     async def __aexit__(self, *raised: object) -> None:
         await super().__aexit__(*raised)
         self._other_calls._thread.shutdown(wait=False)
-
-
-def _given_back(give_back: Callable[[T], object], done: Future[T]) -> None:
-    if done.exception() is None:
-        give_back(done.result())
+        await self._gave_back()
 
 
 _NOT_OPEN = "this handle is not open yet; await it, or enter it with `async with`"

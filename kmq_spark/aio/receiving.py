@@ -200,11 +200,6 @@ class Queue(Receiver[queue.Queue], twin=queue.Queue):
         #: Its name.
         self.name = handle.name
 
-    async def __aexit__(self, *raised: object) -> None:
-        await super().__aexit__(*raised)
-        # Wait until records of a cancelled call are given back, while the store is still open.
-        await asyncio.to_thread(self._thread.shutdown)
-
     async def receive(self, max_records: int = 1, timeout: float | None = 0.0) -> list[Delivery]:
         """Receive records that nobody else gets until they are answered, or their lock ends."""
         receive: Callable[..., list[Any]] = partial(self._handle._receive, max_records)

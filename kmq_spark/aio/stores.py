@@ -10,11 +10,12 @@ from typing import Any, Concatenate, ParamSpec
 
 import pyarrow as pa
 
-from kmq_spark.aio.handles import H, Handle, Opening, R, T
+from kmq_spark.aio.handles import H, Handle, Opening, R, Receiver, T
 from kmq_spark.aio.keyed import KeyedQueues
 from kmq_spark.aio.receiving import AsyncListener, Consumer, OrderlyConsumer, Queue
 from kmq_spark.aio.sending import Producer
 from kmq_spark.client import store
+from kmq_spark.client.handles.living import Living
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
 from kmq_spark.client.records.record import Record
@@ -40,7 +41,10 @@ def _opening(
     @wraps(twin)
     def opening(self: Store, /, *arguments: P.args, **options: P.kwargs) -> Opening[H]:
         async def opened() -> H:
-            return kind(await self._run(partial(twin, self._handle), *arguments, **options))
+            handle = kind(await self._run(partial(twin, self._handle), *arguments, **options))
+            if isinstance(handle, Receiver):
+                self._receivers.add(handle)
+            return handle
 
         return Opening(opened)
 
@@ -49,6 +53,17 @@ def _opening(
 
 class Store(Handle[store.Store], twin=store.Store):
     """`kmq_spark.Store` for asyncio: each of its methods is here too, to be awaited."""
+
+    def __init__(self, handle: store.Store) -> None:
+        super().__init__(handle)
+        self._receivers = Living[Receiver[Any]]()
+
+    async def __aexit__(self, *raised: object) -> None:
+        try:
+            for each in self._receivers.all():
+                await each._gave_back()
+        finally:
+            await super().__aexit__(*raised)
 
     def read(self, topic: str, **options: Any) -> AsyncIterator[pa.RecordBatch]:
         """Yield record batches, for `async for`; arguments as for `kmq_spark.Store.read`."""

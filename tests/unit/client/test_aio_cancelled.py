@@ -11,12 +11,14 @@ import gc
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 
 import kmq_spark as kmq
 from kmq_spark import aio
+from kmq_spark.client.keyed.queues import KeyedQueues
 from kmq_spark.client.orderly.reading import Reading
 from kmq_spark.client.queues.queue import Queue
 from kmq_spark.client.sending.transaction import Transaction
@@ -30,15 +32,19 @@ def _run(work: Coroutine[Any, Any, None]) -> None:
 class Gate:
     """Holds a call up until it is told to go on."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
-        self._reached, self._opened = threading.Event(), threading.Event()
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, *, after: bool = False
+    ) -> None:
+        """`after`: hold it up before it returns."""
+        self._reached, self._opened, self._after = threading.Event(), threading.Event(), after
         monkeypatch.setattr(owner, name, self._held(getattr(owner, name)))
 
     def _held(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def held(*arguments: Any, **options: Any) -> Any:
+            found = call(*arguments, **options) if self._after else None
             self._reached.set()
             assert self._opened.wait(30)
-            return call(*arguments, **options)
+            return found if self._after else call(*arguments, **options)
 
         return held
 
@@ -46,12 +52,16 @@ class Gate:
         """Wait until a call is held up."""
         await asyncio.to_thread(self._reached.wait, 30)
 
+    def open(self) -> None:
+        """Let the call go on."""
+        self._opened.set()
+
     async def cancel(self, task: asyncio.Task[Any]) -> None:
         """Cancel a task whose call is held up, and let the call go on."""
         await self.reached()
         task.cancel()
         await asyncio.sleep(0.01)
-        self._opened.set()
+        self.open()
         with pytest.raises(asyncio.CancelledError):
             await task
 
@@ -121,6 +131,42 @@ def test_what_a_cancelled_task_received_is_free_though_its_queue_is_closed_meanw
     _run(work())
     (held,) = store.queue("q").receive(timeout=0)
     assert held.delivery_count == 1
+
+
+@pytest.mark.parametrize("closed", ["handle", "store"])
+@pytest.mark.parametrize("call", ["receive", "receive_arrow", "keyed"])
+def test_who_closes_waits_until_what_cancelled_calls_received_is_given_back(
+    store: kmq.Store, store_url: str, monkeypatch: pytest.MonkeyPatch, call: str, closed: str
+):
+    keyed = store.keyed_queues("k")
+    keyed.put_batch(["a"] * 5, [b"x"] * 5)
+    store.create_queue("q")
+    with store.producer() as producer:
+        for _ in range(5):
+            producer.send_to_queue("q", b"x")
+
+    async def work() -> None:
+        twin = await aio.open(store_url)
+        handle: Any = await (twin.keyed_queues("k") if call == "keyed" else twin.queue("q"))
+        owner = KeyedQueues if call == "keyed" else Queue
+        name = "_receive_arrow" if call == "receive_arrow" else "_receive"
+        gate = Gate(monkeypatch, owner, name, after=True)
+        receive = {"keyed": partial(handle.receive, "a")}.get(call) or getattr(handle, call)
+        task = asyncio.create_task(receive(3))
+        await gate.reached()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        closing = asyncio.create_task((handle if closed == "handle" else twin).close())
+        await asyncio.wait([closing], timeout=0.2)
+        assert not closing.done()
+        gate.open()
+        await closing
+        free = keyed.receive("a", 10) if call == "keyed" else store.queue("q").receive(10)
+        assert [each.delivery_count for each in free] == [1] * 5
+        await twin.close()
+
+    _run(work())
 
 
 def test_an_orderly_consumer_whose_opening_was_cancelled_is_no_member_and_hears_of_nothing(
