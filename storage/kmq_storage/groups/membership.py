@@ -20,6 +20,7 @@ from kmq_storage.errors import (
     NotFoundError,
     OffsetOutOfRangeError,
 )
+from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.group_entries import (
     GroupPlan,
     GroupPlanEntry,
