@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from enum import Enum
 
 from kmq_spark.client.consuming.fetcher import NO_POSITION, Fetcher
 from kmq_spark.client.consuming.group_member import GroupMember
@@ -18,7 +17,7 @@ from kmq_spark.client.consuming.subscription import (
     TopicPartition,
     by_topic,
 )
-from kmq_spark.client.consuming.uncommitted import Uncommitted
+from kmq_spark.client.consuming.uncommitted import Giving, Uncommitted
 from kmq_spark.client.handles.arguments import checked_partitions
 from kmq_spark.errors import FencedError, IllegalStateError, KmqError, OffsetOutOfRangeError
 from kmq_storage.groups.administration import Offsets
@@ -27,17 +26,6 @@ from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.store_state import StoreState
 
 Ready = Callable[[list[TopicPartition]], list[TopicPartition]]
-
-
-class Giving(Enum):
-    """Which of the partitions that are planned for other members a call may give away.
-
-    NONE: it has taken records, which may be of any.
-    IDLE: those of which the caller has no uncommitted records, or is called back to commit them.
-    ALL: it begins to take records, so the caller is done with those before.
-    """
-
-    NONE, IDLE, ALL = range(3)
 
 
 class Assignment:
@@ -305,11 +293,6 @@ class Assignment:
         """Return the next offset of each partition as it is kept, also where there is none."""
         found, place = dict(self.fetcher.positions), self.fetcher.place_in_hand()
         return found if place is None else found | {place[0]: place[1]}
-
-    def current_positions(self) -> dict[str, dict[int, int]]:
-        """Return the positions without those of partitions that were deleted meanwhile."""
-        self.refresh()
-        return self.positions()
 
     def committable_positions(self, state: StoreState) -> dict[str, dict[int, int]]:
         """Return the positions inside the log; one that was trimmed away is reset, not committed.

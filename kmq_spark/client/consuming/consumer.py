@@ -222,7 +222,8 @@ class Consumer(OneThread):
     @alone_or_called_back
     def position(self) -> dict[str, dict[int, int]]:
         """Return the next offset that each partition hands out: `{topic: {partition: offset}}`."""
-        return self._assignment.current_positions()
+        self._assignment.refresh()
+        return self._assignment.positions()
 
     @alone_or_called_back
     def commit(self, offsets: Offsets | None = None) -> None:

@@ -9,9 +9,10 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from kmq_spark.client.consuming.assignment import Assignment, Giving
+from kmq_spark.client.consuming.assignment import Assignment
 from kmq_spark.client.consuming.hand import ANY, Hand, Taken
 from kmq_spark.client.consuming.subscription import TopicPartition
+from kmq_spark.client.consuming.uncommitted import Giving
 from kmq_spark.client.handles.resource import Stopped
 from kmq_spark.client.records.record import Record
 from kmq_spark.client.records.record_values import records_of

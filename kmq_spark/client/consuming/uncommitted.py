@@ -6,9 +6,22 @@ once.
 
 from __future__ import annotations
 
+from enum import Enum
+
 from kmq_spark.client.consuming.fetcher import NO_POSITION
 from kmq_spark.client.consuming.subscription import TopicPartition, by_topic
 from kmq_spark.errors import FencedError
+
+
+class Giving(Enum):
+    """Which of the partitions that are planned for other members a call may give away.
+
+    NONE: it has taken records, which may be of any.
+    IDLE: those of which the caller has no uncommitted records, or is called back to commit them.
+    ALL: it begins to take records, so the caller is done with those before.
+    """
+
+    NONE, IDLE, ALL = range(3)
 
 
 class Uncommitted:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import kmq_spark as kmq
-from kmq_spark.client.consuming.assignment import Giving
+from kmq_spark.client.consuming.uncommitted import Giving
 from tests.support.members import without_watch
 
 PARTITIONS = 6
