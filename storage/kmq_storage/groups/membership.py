@@ -85,10 +85,10 @@ class SharedMembership:
         #: Never used again, as an epoch may be whose plan a failed sync took back.
         self.id = ""
         self._lock: Lock | None = None
-        self._liveness = Liveness(self._step_among(1))
+        self._liveness = Liveness(self._interval, settings.timeout)
 
-    def _step_among(self, members: int) -> float:
-        longest = self._settings.timeout / _LOOKS_PER_TIMEOUT
+    def _interval(self, timeout: float, members: int) -> float:
+        longest = timeout / _LOOKS_PER_TIMEOUT
         if self._log.is_remote:
             return longest
         return min(max(_STEP, members / _LOOKS_PER_SECOND), longest)
@@ -118,8 +118,9 @@ class SharedMembership:
         for example because their assignors differ.
         """
         self._plan(lambda group, topics: self._entered(group, topics, interest))
-        state = self._log.written_state()
-        self.epoch = self._epoch_in(state.group(self._group).plan)
+        plan = self._log.written_state().group(self._group).plan
+        self.epoch = self._epoch_in(plan)
+        self._liveness.pace(plan, self.epoch)
 
     def _epoch_in(self, plan: GroupPlan) -> int:
         """Its epoch, known or not: a plan whose outcome was unknown may have it; 0 without one."""
@@ -266,7 +267,6 @@ class SharedMembership:
         if not self.is_in(group.plan):
             return
         now = self._log.environment.monotonic()
-        self._liveness.step = self._step_among(len(group.plan.members))
         with translated(self._log.files.url):
             dead = self._liveness.dead(group.plan, self.epoch, self._beat_of, now)
         if dead:
