@@ -155,8 +155,8 @@ class Committer:
     def _store_surely(self, written: Written) -> None:
         """Store a commit; if the outcome is unknown, store it again under its sequence.
 
-        A commit that is stored already is found by its sequence. What refuses the second attempt
-        may be the commit itself, or have come later, so the outcome stays unknown then.
+        A commit that is stored already is found by its sequence, also where it would be refused by
+        what it did. If the second attempt is refused, the outcome stays unknown.
         """
         try:
             self._store(written)

@@ -285,6 +285,25 @@ def test_an_outcome_that_stays_unknown_is_not_told_as_aborted(
     assert values(shop, "a") == [b"v"]
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_transaction_whose_retry_its_own_answers_would_refuse_is_told_as_stored(
+    shop: kmq.Store, monkeypatch: pytest.MonkeyPatch, keyed: bool
+):
+    shop.create_queue("q", topics=["a"])
+    queues, queue = shop.keyed_queues("inbox"), shop.queue("q")
+    queues.put_batch(["k"], [b"v"])
+    with shop.producer() as producer:
+        producer.send("a", b"v").result()
+        held = queues.receive("k") if keyed else queue.receive()
+        _lose_an_answer(shop.log, monkeypatch, lambda: None)
+        with producer.transaction() as tx:
+            sent = tx.send("b", b"v")
+            tx.ack(held)
+        assert sent.result().offset == 0
+    assert values(shop, "b") == [b"v"]
+    assert (queues.lag("k"), queue.stats().acked) == ((0, 0) if keyed else (1, 1))
+
+
 def test_offsets_of_a_topic_that_was_made_anew_meanwhile_abort_by_its_name(shop: kmq.Store):
     with shop.producer() as producer, shop.consumer("g", topics=["a"]) as consumer:
         producer.send("a", b"v").result()

@@ -61,7 +61,7 @@ from kmq_storage.log.binding.queue_binding import (
     freed_by,
 )
 from kmq_storage.log.binding.topic_binding import check_topic
-from kmq_storage.log.binding.uniq_binding import StoredBeforeError, bound_uniqs, check_uniqs
+from kmq_storage.log.binding.uniq_binding import bound_uniqs, check_uniqs
 from kmq_storage.log.state.group_state import (
     check_forward,
     check_member,
@@ -128,13 +128,26 @@ def bind(state: StoreState, units: Sequence[Unit]) -> list[Entry]:
             binding.begin_unit(unit)
             bound += [binding.entry(entry) for entry in unit.entries]
         except KmqError as error:
-            if isinstance(error, StoredBeforeError):
-                binding.check_own(units)
+            check_stored(state, units, number)
             raise RefusedError(number, error) from error
         except DuplicateCommitError as error:
             error.unit = number
             raise
     return bound
+
+
+def check_stored(state: StoreState, units: Sequence[Unit], refused: int) -> None:
+    """DuplicateCommitError when a unit is refused of a commit that was stored before.
+
+    It may be refused for what it did then: its `uniq` texts are known, its deliveries are answered.
+    """
+    for number, unit in enumerate(units[refused:], refused):
+        for entry in unit.entries:
+            if isinstance(entry, ProducerEntry):
+                known = state.producers.get(entry.producer)
+                if known and (known.epoch, known.sequence) == (entry.epoch, entry.sequence):
+                    raise DuplicateCommitError(known.lsn, number)
+                return
 
 
 class _Binding:
@@ -157,20 +170,6 @@ class _Binding:
         self._uniqs: set[bytes] = set()
         #: The lanes that earlier units change.
         self._turns: dict[tuple[bytes, int], int] = {}
-
-    def check_own(self, units: Sequence[Unit]) -> None:
-        """DuplicateCommitError when this very commit was stored before.
-
-        Its `uniq` texts are then known, too, but the duplicate is the better answer.
-        """
-        for number, unit in enumerate(units):
-            for entry in unit.entries:
-                if isinstance(entry, ProducerEntry):
-                    try:
-                        self._producer(entry)
-                    except DuplicateCommitError as error:
-                        error.unit = number
-                        raise
 
     def begin_unit(self, unit: Unit) -> None:
         """Begin a unit: its entries are accepted or refused together."""
