@@ -23,9 +23,9 @@ from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import KeyValue
 from kmq_spark.openmessaging.message import DECIDING, BytesMessage, delivery_of, place_of
 from kmq_spark.openmessaging.progress import Progress
-from kmq_storage.format.entries import Entry
+from kmq_storage.format.entries import Entry, GroupOffsetsEntry
 from kmq_storage.format.records import column_of
-from kmq_storage.groups.administration import committed_offsets, offset_entries
+from kmq_storage.groups.administration import committed_offsets
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.reading.scan import Slice
 from kmq_storage.log.state.queues.topics import Binding
@@ -73,7 +73,7 @@ class PullConsumer(StoreUser):
         self.acknowledges = False
         self._progress: dict[Place, Progress] = {}
         #: The ids of the topics that this is about, by name.
-        self._ids: dict[str, bytes] = {}
+        self.ids: dict[str, bytes] = {}
         #: The names of what is read, and the ids of the topics that the queue was bound to when
         #: that was looked up: no topic's, before the first time.
         self._names: list[str] = []
@@ -162,9 +162,9 @@ class PullConsumer(StoreUser):
                 _LOGGER.warning(what, self.queue, no_bodies(topic.name))
                 self._reader.pause({topic.name: partitions[topic.name]})
                 continue
-            if self._ids.setdefault(topic.name, topic.id) != topic.id:
+            if self.ids.setdefault(topic.name, topic.id) != topic.id:
                 self._forget(topic.name)
-                self._ids[topic.name] = topic.id
+                self.ids[topic.name] = topic.id
             binding = self._binding(topic.id)
             for number in partitions[topic.name]:
                 part = topic.partition(number)
@@ -261,7 +261,7 @@ class PullConsumer(StoreUser):
 
     def _let_in(self, part: Slice) -> Slice:
         """The messages of a slice that the filters of the queue's binding let in."""
-        binding = self._binding(self._ids[part.topic or ""])
+        binding = self._binding(self.ids[part.topic or ""])
         if binding is None or not binding.has_filters:
             return part
         properties = column_of(part.batch, "properties")
@@ -317,15 +317,11 @@ class PullConsumer(StoreUser):
         """Store where the queue goes on, if that moved; at its end, a forked child does not."""
         if self._is_parents:
             return
-        state = self._log.state
-        moved = {
-            place: at
-            for place, at in self._positions().items()
-            if at != self._stored[place] and state.topic_by_id(self._ids[place[0]]) is not None
-        }
-        if moved:
-            self._log.commit([Unit(self._entries(moved))], durable=False)
-            self._stored |= moved  # only now: a refused commit is tried again
+        found = self._positions()
+        moved = {place: at for place, at in found.items() if at != self._stored[place]}
+        if moved and (entries := self._entries(moved)):
+            self._log.commit([Unit(entries)], durable=False)
+        self._stored |= moved  # only now: a refused commit is tried again
 
     def position_behind(self, message_id: str | None) -> tuple[Entry, ...]:
         """Return the entries that move the queue behind a message when they are committed."""
@@ -334,11 +330,13 @@ class PullConsumer(StoreUser):
         return self._entries({place: self._progress[place].first_open(without=offset)})
 
     def _entries(self, places: dict[Place, int]) -> tuple[Entry, ...]:
-        offsets = defaultdict[str, dict[int, int]](dict)
-        for (topic, number), at in places.items():
-            offsets[topic][number] = at
-        group = positions_group(self.queue)
-        return offset_entries(self._log.written_state(), group, offsets)
+        """What commits these positions, but those in topics that were deleted meanwhile."""
+        state, group = self._log.written_state(), positions_group(self.queue)
+        return tuple(
+            GroupOffsetsEntry(group, -1, self.ids[topic], ((number, at),))
+            for (topic, number), at in places.items()
+            if state.topic_by_id(self.ids[topic]) is not None
+        )
 
 
 def _in_turns(names: Iterable[list[Iterable[stored.Stored]]]) -> Iterator[stored.Stored]:

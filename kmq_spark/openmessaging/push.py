@@ -171,7 +171,7 @@ class PushConsumer(StoreUser):
         log = self._log
         try:
             found = log.refresh().queue(pull.queue)
-            for record in self._stored_record(identity):
+            for record in self._stored_record(pull, identity):
                 facts = origin(log.state, pull.queue, record, _ATTEMPTS, told(why, TOO_OFTEN))
                 target, behind = dead_letters_of(log, found), pull.position_behind(identity)
                 log.commit([moving(log, target, [(record, facts)], *behind)])
@@ -180,14 +180,11 @@ class PushConsumer(StoreUser):
             return False
         return True
 
-    def _stored_record(self, identity: str | None) -> list[Record]:
+    def _stored_record(self, pull: PullConsumer, identity: str | None) -> list[Record]:
         """A message as it is in the log; none when it was trimmed meanwhile."""
-        log, place = self._log, place_of(identity)
-        topic = None if place is None else log.state.find_topic(place[0])
-        if place is None or topic is None:
-            return []
-        run = Run(topic.id, *place[1:], rows=1, delivery=_ATTEMPTS)
-        parts = parts_of(log, ChunkReader(log.files), run)
+        name, number, offset = place_of(identity) or ("", 0, 0)
+        run = Run(pull.ids[name], number, offset, rows=1, delivery=_ATTEMPTS)
+        parts = parts_of(self._log, ChunkReader(self._log.files), run)
         return [record for part in parts for record in records_of(part)]
 
     def _stop(self) -> None:

@@ -141,19 +141,25 @@ def test_a_topic_that_was_deleted_and_made_again_is_read_from_its_first_message(
     assert bodies(attached(settings, "q", ["t"])) == [b"5", b"6", b"7", b"8"]
 
 
+@pytest.mark.parametrize("looks", [True, False])
+@pytest.mark.parametrize("partition", [0, 1])
 def test_the_position_in_a_topic_that_was_deleted_is_not_stored_for_another_one_of_its_name(
-    settings: oms.KeyValue, producer: oms.Producer
+    settings: oms.KeyValue, looks: bool, partition: int
 ):
-    _send(producer, "t", b"1", b"2", b"3")
-    consumer = attached(settings, "q", ["t"])
-    consumer.poll()
     with kmq.open(str(settings.get_string("STORE_PATH"))) as store, store.producer() as other:
+        store.create_topic("t", partitions=2)
+        for body in (b"1", b"2", b"3"):
+            other.send("t", body, partition=partition).result()
+        consumer = attached(settings, "q", ["t"])
+        consumer.poll()
         store.delete_topic("t")
         store.create_topic("t")
-        other.send("t", b"4").result()
-        consumer._store.log.refresh()
+        for body in (b"4", b"5"):
+            other.send("t", body).result()
+        if looks:
+            consumer._store.log.refresh()
         consumer.shutdown()
-    assert bodies(attached(settings, "q", ["t"])) == [b"4"]
+    assert bodies(attached(settings, "q", ["t"])) == [b"4", b"5"]
 
 
 @pytest.mark.parametrize("wrong", [None, "", "x", "t:0:x", "t:x:0", "u:0:0"])
