@@ -17,7 +17,7 @@ import numpy as np
 from kmq_spark.client.consuming.subscription import Partitions
 from kmq_spark.client.consuming.taking import Slices
 from kmq_spark.client.handles.arguments import checked_names
-from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError, NotFoundError
+from kmq_spark.errors import DataLossError, IllegalStateError, InvalidRequestError
 from kmq_spark.openmessaging import stored
 from kmq_spark.openmessaging.access import StoreUser, no_bodies
 from kmq_spark.openmessaging.key_value import KeyValue
@@ -173,7 +173,7 @@ class PullConsumer(StoreUser):
                 progress = self._progress.setdefault((topic.name, number), Progress(at))
                 self._stored.setdefault((topic.name, number), at)
                 progress.end = part.readable_from(progress.end)
-                with suppress(NotFoundError):  # deleted just now
+                with suppress(LookupError):  # deleted just now, or trimmed up to where it begins
                     self._reader.seek(topic.name, number, progress.end)
 
     def _forget(self, name: str) -> None:
