@@ -89,9 +89,9 @@ class Assignment:
     def _begin(self, wanted: Subscription, going: list[TopicPartition]) -> None:
         self._give_up(going)
         self._definitions, self._failing_since = -1, None
-        self._is_outside = False
         if self._member is not None and self._member.enter(wanted):
             self._lose(self._log.state, list(self.fetcher.positions))  # it is another member now
+        self._is_outside = False
         before, self._subscription = self._subscription, wanted
         state = self._log.refresh()
         came_later = set(before.resolve(state)) - self._were_there
