@@ -46,7 +46,7 @@ class KmqBroker(StaysHere):
 
         InvalidRequestError for a topic with several partitions.
         """
-        known = isinstance(topic, str) and topic in self._store.log.refresh().topics
+        known = any(each.name == topic for each in self._store.log.refresh().user_topics())
         return Kmq(self._store, topic) if known else None
 
     def create_producer(self) -> KmqProducer:

@@ -127,8 +127,12 @@ class KmqProducer(Resource):
         return self._producers[topic]
 
     def _is_full(self, topic: str) -> bool:
-        found = self._store.log.state.topic(topic)
-        return found.held + len(self._producers[topic]) >= (found.settings.capacity or math.inf)
+        """As far as is known; what seems full is looked at again, as others may have made room."""
+        log, taken = self._store.log, len(self._producers[topic])
+        return all(
+            (found := state().topic(topic)).held + taken >= (found.settings.capacity or math.inf)
+            for state in (lambda: log.state, log.refresh)
+        )
 
     def _check_open(self) -> None:
         if self._closed:

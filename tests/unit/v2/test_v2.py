@@ -162,6 +162,11 @@ def test_records_of_other_producers_are_messages_without_headers(array: Kmq, sto
 # --- the array ------------------------------------------------------------------------------------
 
 
+def test_the_log_of_a_queue_is_no_array(broker: KmqBroker, store: kmq.Store):
+    store.create_queue("q")
+    assert broker.find_kmq("queue:q") is None
+
+
 def test_the_indices_count_what_is_stored_and_differ_by_one(array: Kmq, producer: KmqProducer):
     assert (array.current_write_index, array.current_can_read_max_index) == (0, -1)
     for number in range(3):

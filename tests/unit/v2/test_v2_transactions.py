@@ -34,6 +34,20 @@ def test_a_transaction_is_seen_at_once_and_only_after_its_commit(array: Kmq, pro
     assert bodies(array) == [1, 2]
 
 
+def test_room_that_others_make_during_a_transaction_is_used(
+    producer: KmqProducer, store: kmq.Store, store_url: str
+):
+    for _ in range(2):
+        producer.begin_transaction(TOPIC)
+        assert [producer.send(TOPIC, message) for message in said(*range(5))] == [True] * 5
+        producer.commit_transaction(TOPIC)
+        with kmq.open(store_url) as other:
+            producer.begin_transaction(TOPIC)
+            other.trim(TOPIC, {0: other.offsets(TOPIC)[0][1]})
+            assert producer.send(TOPIC, KmqMessage(None, "there is room"))
+            producer.abort_transaction(TOPIC)
+
+
 def test_offsets_of_an_aborted_transaction_are_used_again(
     array: Kmq, broker: KmqBroker, producer: KmqProducer, store: kmq.Store
 ):
