@@ -12,6 +12,7 @@ from kmq_spark.client.sending.transaction import Transaction
 from kmq_spark.client.store import Store
 from kmq_spark.errors import ClosedError, IllegalStateError, QueueFullError, TransactionAbortedError
 from kmq_spark.v2.message import KmqMessage, encoded
+from kmq_storage.log.state.store_state import StoreState
 
 
 class KmqProducer(Resource):
@@ -127,12 +128,13 @@ class KmqProducer(Resource):
         return self._producers[topic]
 
     def _is_full(self, topic: str) -> bool:
-        """As far as is known; what seems full is looked at again, as others may have made room."""
-        log, taken = self._store.log, len(self._producers[topic])
-        return all(
-            (found := state().topic(topic)).held + taken >= (found.settings.capacity or math.inf)
-            for state in (lambda: log.state, log.refresh)
-        )
+        """What seems full is looked at again, as others may have made room."""
+        log = self._store.log
+        return self._is_full_in(log.state, topic) and self._is_full_in(log.refresh(), topic)
+
+    def _is_full_in(self, state: StoreState, topic: str) -> bool:
+        found = state.topic(topic)
+        return found.held + len(self._producers[topic]) >= (found.settings.capacity or math.inf)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -92,6 +92,8 @@ class GroupMember:
         return Unit(self._entries(state, offsets), members=(self.place.id,))
 
     def _entries(self, state: StoreState, offsets: Offsets) -> tuple[GroupOffsetsEntry, ...]:
+        if offsets and not self.place.epoch:
+            self.enter(Subscription())  # without topics it joins to commit
         return offset_entries(state, self.group, offsets, generation=self.place.epoch)
 
     def committed_position(self, state: StoreState, partition: TopicPartition) -> int | None:
