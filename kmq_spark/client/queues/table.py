@@ -19,6 +19,7 @@ from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import LOCKED, NEVER
 from kmq_storage.names import users_topic
 from kmq_storage.queues.looking import entering_later
+from kmq_storage.queues.slips import with_notes
 
 SCHEMA = pa.schema(
     [
@@ -37,6 +38,7 @@ _STATES = ("ready", "locked", "delayed")
 
 def state_table(log: CommitLog, queue: Queue) -> pa.Table:
     """The unfinished records of a queue, by partition and offset."""
+    queue = with_notes(log, queue)
     state = log.state
     now = log.now_us()
     entering = entering_later(log, ChunkReader(log.files), queue)

@@ -22,6 +22,7 @@ from kmq_storage.model import QueueInfo, QueueSettings, QueueStats, TopicSetting
 from kmq_storage.names import check_name, queue_log
 from kmq_storage.queues.filters import checked_filter
 from kmq_storage.queues.looking import entering_later
+from kmq_storage.queues.slips import with_notes
 from kmq_storage.settings import Rule, checked, differences, durations, waits, whole_numbers, words
 from kmq_storage.topics import offsets_for_time
 
@@ -188,6 +189,7 @@ def list_queues(log: CommitLog) -> list[QueueInfo]:
 
 def stats_of(log: CommitLog, queue: Queue) -> QueueStats:
     """The statistics of a queue."""
+    queue = with_notes(log, queue)
     spans = spans_of(log.state, queue)
     entering = entering_later(log, ChunkReader(log.files), queue)
     return queue.stats(spans, log.now_us(), entering)

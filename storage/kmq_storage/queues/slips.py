@@ -43,6 +43,7 @@ from kmq_storage.format.slip_words import (
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.queue import Queue, Slip
+from kmq_storage.log.state.queues.snapshot import copied
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files
 
@@ -224,6 +225,20 @@ def tell_noted(files: Files, queue: Queue) -> None:
         runs = tuple(noted(SlipPage(files, slip_id), slip))
         ids = (slip_id, slip.round, TAKEN_OVER)
         queue.apply_slip(SlipAnswerEntry(queue.id, ACK, 0, 0, runs, *ids))
+
+
+def with_notes(log: CommitLog, queue: Queue) -> Queue:
+    """The queue with what receivers noted whose locks ended, as those that were killed left it.
+
+    A writer commits the notes; a process that may only read tells them of a copy.
+    """
+    if not queue.slips or not queue.ended_slips(log.now_us()):
+        return queue
+    take_over_ended(log, queue)
+    if log.files.read_only:
+        queue = copied(queue)
+        tell_noted(log.files, queue)
+    return queue
 
 
 def take_over_ended(log: CommitLog, queue: Queue) -> None:
