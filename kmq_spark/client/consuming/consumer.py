@@ -265,7 +265,7 @@ class Consumer(OneThread):
         if offsets is None:
             offsets = self._assignment.uncommitted_positions(state)
         self._assignment.check_topics(state, offsets)
-        return member.unit(state, offsets)
+        return member.unit(state, offsets, self._uncommitted.owned(offsets))
 
     def _in_group(self) -> GroupMember:
         if self._member is None:

@@ -20,6 +20,7 @@ from kmq_storage.groups.planning import is_complete
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.disk_errors import check_writable
+from kmq_storage.log.state.group_state import Ownership
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.names import check_name
 
@@ -87,9 +88,9 @@ class GroupMember:
         if unit.entries:
             self._log.commit([unit], durable=durable)
 
-    def unit(self, state: StoreState, offsets: Offsets) -> Unit:
-        """Return what commits these offsets as this member."""
-        return Unit(self._entries(state, offsets), members=(self.place.id,))
+    def unit(self, state: StoreState, offsets: Offsets, owned: tuple[Ownership, ...] = ()) -> Unit:
+        """Return what commits these offsets as this member, while it owns these without a break."""
+        return Unit(self._entries(state, offsets), members=(self.place.id,), owned=owned)
 
     def _entries(self, state: StoreState, offsets: Offsets) -> tuple[GroupOffsetsEntry, ...]:
         if offsets and not self.place.epoch:

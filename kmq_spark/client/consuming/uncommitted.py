@@ -11,6 +11,8 @@ from enum import Enum
 from kmq_spark.client.consuming.fetcher import NO_POSITION
 from kmq_spark.client.consuming.subscription import TopicPartition, by_topic
 from kmq_spark.errors import FencedError
+from kmq_storage.groups.administration import Offsets
+from kmq_storage.log.state.group_state import Ownership
 
 
 class Giving(Enum):
@@ -33,6 +35,8 @@ class Uncommitted:
         self._begins: dict[TopicPartition, int] = {}
         #: Behind the last record that it handed out before a seek, unless it comes again here.
         self._reached: dict[TopicPartition, int] = {}
+        #: What is owned since it began; transactions that noted offsets of it look at it.
+        self._owned: dict[TopicPartition, Ownership] = {}
         #: Partitions that were given away with uncommitted records handed out.
         self.gone: set[TopicPartition] = set()
         #: Whether some of these were lost since a call last began to take records.
@@ -41,6 +45,15 @@ class Uncommitted:
     def begin(self, partition: TopicPartition, position: int) -> None:
         """Note where a partition begins to hand out records."""
         self._begins[partition] = position
+        self._owned[partition] = Ownership(self._group, partition.topic, partition.partition)
+
+    def owned(self, offsets: Offsets) -> tuple[Ownership, ...]:
+        """Return what must still be owned, without a break, when these offsets are committed."""
+        return tuple(
+            owned
+            for each, owned in self._owned.items()
+            if each.partition in offsets.get(each.topic, ())
+        )
 
     def seek(self, partition: TopicPartition, position: int, target: int) -> None:
         """Note that a partition goes on elsewhere than at the next offset, which is `position`."""
@@ -57,7 +70,9 @@ class Uncommitted:
         return max(reached, position) if has_some else reached
 
     def end(self, partition: TopicPartition) -> None:
-        """Forget a partition, which is no longer read."""
+        """Forget a partition, which is no longer read, before another member can have it."""
+        if partition in self._owned:
+            self._owned.pop(partition).is_over = True
         self._begins.pop(partition, None)
         self._reached.pop(partition, None)
 

@@ -16,6 +16,7 @@ from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import ACK, Run
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.state.group_state import Ownership
 from kmq_storage.queues.handing import answer, id_in_store, merged
 
 
@@ -25,6 +26,7 @@ class GroupOffsets:
     def __init__(self) -> None:
         self._offsets: dict[tuple[str, int, bytes], dict[int, int]] = {}
         self._members: tuple[str, ...] = ()
+        self._owned = set[Ownership]()
 
     def add(self, unit: Unit) -> None:
         """Add the offsets of a unit; later ones replace earlier ones."""
@@ -33,6 +35,7 @@ class GroupOffsets:
             key = (entry.group, entry.generation, entry.topic_id)
             self._offsets.setdefault(key, {}).update(entry.offsets)
         self._members += unit.members
+        self._owned.update(unit.owned)
 
     def unit(self) -> Unit:
         """An entry per group and topic, in the order in which they came."""
@@ -40,7 +43,7 @@ class GroupOffsets:
             GroupOffsetsEntry(*key, tuple(sorted(offsets.items())))
             for key, offsets in self._offsets.items()
         )
-        return Unit(tuple(entries), members=self._members)
+        return Unit(tuple(entries), members=self._members, owned=tuple(self._owned))
 
 
 class Acknowledged:

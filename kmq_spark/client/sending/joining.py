@@ -28,6 +28,7 @@ def joined(units: Sequence[Unit]) -> Unit:
         synced=all(unit.synced for unit in units),
         losses=next(losses, None),
         members=tuple(each for unit in units for each in unit.members),
+        owned=tuple(each for unit in units for each in unit.owned),
     )
 
 

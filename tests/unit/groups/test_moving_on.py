@@ -2,7 +2,8 @@
 
 Finds: a plan that overrules one of another thread, a change of the group that is never looked at,
 a partition that is read by who gave it away, one that nobody gets since it was trimmed just then,
-and a transaction without the offsets of what it was made of.
+and a transaction without the offsets of what it was made of, or with offsets of before another
+member read on.
 """
 
 from __future__ import annotations
@@ -146,3 +147,50 @@ def test_a_transaction_learns_that_records_come_again_after_another_subscription
             tx.send("other", b"made of them")
             tx.commit_offsets(consumer)
         assert shop.offsets("other") == {0: (0, 0)}
+
+
+def test_a_transaction_with_offsets_of_a_partition_that_went_and_came_back_is_aborted(
+    store: kmq.Store,
+):
+    store.create_topic("in", partitions=2)
+    store.create_topic("out")
+    with store.producer() as one, store.producer() as two, _reader(store) as consumer:
+        one.send_batch("in", [b"1", b"2", b"3"], partition=1).result()
+        with pytest.raises(kmq.TransactionAbortedError) as aborted, one.transaction() as tx:
+            _send_on(tx, consumer, 2)
+            with _reader(store) as other:
+                for _ in range(3):  # records ahead of the commit; the partition goes with them
+                    consumer.consume(9, timeout=0)
+                with two.transaction() as its:
+                    _send_on(its, other, 9)
+            consumer.consume(9, timeout=0)
+            assert consumer.assignment() == {"in": [0, 1]}
+    assert isinstance(aborted.value.__cause__, kmq.FencedError)
+    assert store.describe_group("g").committed["in"][1] == 3
+    assert store.read("out").read_all()["value"].to_pylist() == [b"1", b"2", b"3"]
+
+
+def test_a_transaction_is_committed_though_a_partition_went_of_which_it_has_nothing(
+    store: kmq.Store,
+):
+    store.create_topic("in", partitions=2)
+    store.create_topic("out")
+    with store.producer() as producer, _reader(store) as consumer:
+        producer.send_batch("in", [b"1", b"2"], partition=0).result()
+        consumer.commit()
+        with producer.transaction() as tx:
+            _send_on(tx, consumer, 2)
+            with _reader(store):
+                consumer.lag()
+                assert consumer.assignment() == {"in": [0]}
+        assert store.describe_group("g").committed["in"] == {0: 2, 1: 0}
+
+
+def _reader(store: kmq.Store) -> kmq.Consumer:
+    return store.consumer("g", topics=["in"])
+
+
+def _send_on(transaction: kmq.Transaction, consumer: kmq.Consumer, most: int) -> None:
+    for record in consumer.consume(most, timeout=0):
+        transaction.send("out", record.value)
+    transaction.commit_offsets(consumer)

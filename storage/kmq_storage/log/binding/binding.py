@@ -63,6 +63,7 @@ from kmq_storage.log.binding.queue_binding import (
 from kmq_storage.log.binding.topic_binding import check_topic
 from kmq_storage.log.binding.uniq_binding import bound_uniqs, check_uniqs
 from kmq_storage.log.state.group_state import (
+    Ownership,
     check_forward,
     check_member,
     check_ownership,
@@ -96,6 +97,8 @@ class Unit:
     #: The ids of the members that commit: FencedError when an epoch is another one's by now, as a
     #: failed sync took back a plan. Empty when nobody knows them.
     members: tuple[str, ...] = ()
+    #: The times of ownership in which its offsets were noted: FencedError when one is over.
+    owned: tuple[Ownership, ...] = ()
 
 
 class RefusedError(Exception):
@@ -181,6 +184,8 @@ class _Binding:
                 "a failed sync may have taken back what this was made of; read again",
                 lsn=self._state.lsn,
             )
+        for ownership in unit.owned:
+            ownership.check()
         for entry in unit.entries:
             if isinstance(entry, AnswerEntry) and (freed := freed_by(entry)):
                 self._added[entry.queue_id] = self._added.get(entry.queue_id, 0) - freed

@@ -66,6 +66,32 @@ class Group:
         self.generation += 1  # last: other threads read it before the plan
 
 
+@dataclass(slots=True, eq=False)
+class Ownership:
+    """A member's time with a partition: what was noted in it is committed in it or not at all.
+
+    Only the member itself can end it and stay in the group. It says so here before it gives the
+    partition away, so binding knows it whenever the log does; an owner of before, to whom the
+    partition came back, has the same epoch in the log.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    is_over: bool = False
+
+    def check(self) -> None:
+        """FencedError when the partition was given away."""
+        if self.is_over:
+            raise FencedError(
+                f"{self.topic}-{self.partition} was given away in group {self.group} since these "
+                "offsets were noted: records of it come again",
+                group=self.group,
+                topic=self.topic,
+                partition=self.partition,
+            )
+
+
 def check_ownership(
     group: Group, entry: GroupOffsetsEntry, topic: str, ids: Collection[str] = ()
 ) -> None:
