@@ -13,12 +13,12 @@ from multiprocessing import SimpleQueue
 
 from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.choosing import ChoosyWorld
+from tests.simulation.group_world import GroupBucketWorld, GroupWorld
 from tests.simulation.holding_ahead import AheadWorld
 from tests.simulation.ordering import OrderlyWorld
 from tests.simulation.queue_world import QueueBucketWorld, QueueWorld
 from tests.simulation.rebinding import RebindingWorld
 from tests.simulation.seeds import ASKED
-from tests.simulation.sharing import GroupBucketWorld, GroupWorld
 from tests.simulation.world import World, simulate
 
 #: After so many runs a line says how far it is.

@@ -33,8 +33,9 @@ class WatchedBucketLog(BucketLog):
         create = self._next.create
 
         def tell_and_create(commit: NewCommit) -> bool:
-            self.watch.tell(self.known_state, commit.framed.entries)
-            self.watch.tell_next(commit.after, commit.stamp, commit.framed.entries)
+            if self.known_state.lsn <= commit.after.lsn:  # else another thread saw it taken
+                self.watch.tell(self.known_state, commit.framed.entries)
+                self.watch.tell_next(commit.after, commit.stamp, commit.framed.entries)
             if self.scheduler.running and self.scheduler.rng.random() < _SLEEPS_BEFORE_A_COMMIT:
                 self.scheduler.stall()  # meanwhile the name it is about to create may be collected
             return create(commit)

@@ -1,17 +1,15 @@
 """Members that take their partitions in order: what they can't handle becomes a dead letter.
 
-They are the client's own orderly consumers, but for its threads: the one that reads also calls the
-listener, and looks at the other members.
+They are the client's own orderly consumers, but for some threads: the one that reads also calls the
+listener.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kmq_spark.client.consuming import member_watch
 from kmq_spark.client.consuming.subscription import Partitions
 from kmq_spark.client.orderly import listening, reading
 from kmq_spark.client.orderly.reader import Reader
@@ -33,8 +31,9 @@ from kmq_storage.log.reading.scan import scan
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.names import letters_topic
 from kmq_storage.waking import Flag
-from tests.simulation import sharing
-from tests.simulation.sharing import GROUP, GroupWorld, Sharer
+from tests.simulation.group_world import GroupWorld, Sharing
+from tests.simulation.sharing import GROUP, Sharer
+from tests.simulation.world import WatchedLog
 
 _LETTERS = letters_topic(GROUP)
 #: Every so many records is one that can't be handled.
@@ -51,24 +50,6 @@ _BY_HAND = (OrderlyStatus.SUCCESS, OrderlyStatus.COMMIT, OrderlyStatus.ROLLBACK)
 def is_poisonous(offset: int) -> bool:
     """Whether a record can't be handled."""
     return offset % _POISON == 0
-
-
-class _NoThreads:
-    """In place of `threading`: what a thread would do is done by hand."""
-
-    current_thread = staticmethod(threading.current_thread)
-
-    class Thread:
-        """It never begins."""
-
-        def __init__(self, **_: object) -> None:
-            pass
-
-        def start(self) -> None:
-            """Do nothing."""
-
-        def join(self, timeout: float) -> None:
-            """There is nothing to wait for."""
 
 
 class DueRuns:
@@ -118,49 +99,38 @@ class WatchedReading(Reading):
         self._read()
         runs: Any = self._listening._runs
         runs.run_due()
-        assert self._reader._watch is not None, "it is a member"
-        self._reader._watch.look(self._reader._taking)
 
     def end(self) -> None:
         """Leave the group."""
         self._leave()
 
-    @property
-    def epoch(self) -> int:
-        """That of the member."""
-        return self._reader._in_group().place.epoch
-
     def _assigned(self, partitions: Partitions) -> None:
         super()._assigned(partitions)
-        self._sharer.gained(self._log, self.epoch, self._keys(partitions))
+        queues = [self.queues[place] for place in reading._places(partitions)]
+        epoch = self._reader._in_group().place.epoch
+        self._sharer.begin_with(self._log, epoch, {each.key: each.begun for each in queues})
 
     def _lost(self, partitions: Partitions) -> None:
-        keys = self._keys(partitions)
+        keys = [self.queues[place].key for place in reading._places(partitions)]
         super()._lost(partitions)
         self._sharer.lost(keys)
-
-    def _keys(self, partitions: Partitions) -> set[Key]:
-        return {self.queues[place].key for place in reading._places(partitions)}
 
     def _told_of(self, offsets: Mapping[Key, int], unit: Unit = _NOTHING) -> None:
         try:
             self._commit_with(offsets, unit)
-        except AssertionError as error:
-            self._sharer.failure = error  # for the client may take it for an error of the store
-            raise
         except FencedError:
             self._sharer.count("fenced")
             raise
-        self._sharer.committed(offsets, buries=bool(unit.entries))
+        self._sharer.finished(offsets, buries=bool(unit.entries))
 
 
 class OrderlySharer(Sharer):
     """A member that goes on behind a record when it handled it, or when its letter is stored."""
 
-    def __init__(self, world: GroupWorld, number: int) -> None:
+    _log: WatchedLog
+
+    def __init__(self, world: Sharing, number: int) -> None:
         super().__init__(world, number)
-        self.failure: AssertionError | None = None
-        self._log: CommitLog | None = None
         self._most = self._rng.randrange(2)
         self._settings = OrderlySettings(
             max_reconsume_times=self._most,
@@ -172,13 +142,9 @@ class OrderlySharer(Sharer):
         #: The first record that was handled and waits for a COMMIT.
         self._kept: dict[Key, int] = {}
 
-    def count(self, what: str) -> None:
-        """This happened."""
-        self._world.done[what] += 1
-
     # --- its life -----------------------------------------------------------------------
 
-    def _take_part(self, log: CommitLog) -> None:
+    def _take_part(self, log: WatchedLog) -> None:
         self._log = log
         consumer: WatchedReading | None = None
         for _ in range(self._rng.randrange(*_TURNS)):
@@ -191,61 +157,45 @@ class OrderlySharer(Sharer):
                     raise
             except _TRIES_AGAIN:
                 self.count("again")
-            self._check_failure()
             if self._rng.random() < 0.3:
                 self._world.scheduler.stall()  # perhaps for longer than the others wait
             self._world.scheduler.pause(0.02, stay=0.0)
         if consumer is not None and self._rng.random() < 0.7:
             consumer.end()
-            self._check_failure()
 
     def _begun(self, log: CommitLog) -> WatchedReading:
         consumer = WatchedReading(self, log, self._settings)
         consumer.begin(self._rng.choice(_TOPICS))
         return consumer
 
-    def _check_failure(self) -> None:
-        if self.failure is not None:
-            raise self.failure
-
     # --- what its consumer tells --------------------------------------------------------
 
-    def gained(self, log: CommitLog, epoch: int, keys: set[Key]) -> None:
+    def begin_with(self, log: CommitLog, epoch: int, begins: Mapping[Key, int]) -> None:
         """It reads these from now on."""
-        state = log.state
-        plan = sharing._plan_of(state)
-        reader = sharing.Reader(self._number, epoch, sharing._generation_of(state))
+        with self._world.scheduler.judging():
+            self.gained(log.state, epoch, begins)
         self.count("joined")
-        for key in keys:
-            self._begin_reading(key, plan, reader)
-            self._positions[key] = begin = self._begin_at(state, key)
+        for key, begin in begins.items():
             self._expected[key] = (begin, None)
             self._kept.pop(key, None)
 
-    def lost(self, keys: set[Key]) -> None:
-        """It reads these no more."""
-        self._stop_reading(keys & set(self._positions))
-
-    def committed(self, offsets: Mapping[Key, int], *, buries: bool) -> None:
+    def finished(self, offsets: Mapping[Key, int], *, buries: bool) -> None:
         """This commit was answered."""
-        self._note(dict(offsets))
-        self._world.done["buried"] += buries
+        self.committed(self._log, offsets)
+        self.count("buried", buries)
         for key in offsets if buries else ():
             self._kept.pop(key, None)  # a letter finishes what comes before it, too
 
     def listen(self, records: list[Record], context: OrderlyContext) -> OrderlyStatus:
         """Handle what can be handled."""
-        try:
+        with self._world.scheduler.judging():
             return self._handled(records, context)
-        except AssertionError as error:
-            self.failure = error
-            raise
 
     def _handled(self, records: list[Record], context: OrderlyContext) -> OrderlyStatus:
         key = (self._world.topics[context.topic], context.partition)
         first, end = records[0].offset, records[-1].offset + 1
         self._check_order(key, first)
-        self._note_read(key, end)
+        self.read(key, end)
         if self._rng.random() < 0.2:
             self._world.scheduler.stall()  # somebody else may own it by then
         if any(is_poisonous(each.offset) for each in records):
@@ -269,7 +219,6 @@ class OrderlySharer(Sharer):
         assert first >= wanted, "a record came again that was handled"
         if first in (wanted, otherwise):
             return
-        assert self._log is not None
         topic = self._log.state.topic_by_id(key[0])
         assert topic is not None
         gone = topic.settings.cleanup == "compact" or topic.partition(key[1]).start >= first
@@ -281,7 +230,7 @@ class OrderlyWorld(GroupWorld):
 
     member = OrderlySharer
     limits = (
-        (member_watch, "threading", _NoThreads),
+        *GroupWorld.limits,
         (listening, "Runs", DueRuns),
         (reading, "Reader", OrderlyReader),
         (reading, "_COMMIT_SECONDS", 0.02),

@@ -142,6 +142,18 @@ class Scheduler:
         elif self.rng.random() >= stay:
             self._hand_over(task)
 
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """What is not as it must be in the block ends the world, whoever else catches it."""
+        try:
+            yield
+        except AssertionError as error:
+            if self._running is None:
+                raise
+            self.failures.append(error)
+            self.crashed = True
+            raise Killed from error
+
     def kill(self) -> None:
         """The running task ends here."""
         if self._running is not None:

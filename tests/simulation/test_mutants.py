@@ -12,6 +12,7 @@ from tests.simulation.bucket_world import BucketWorld
 from tests.simulation.choosy_mutants import CHOOSY_MUTANTS
 from tests.simulation.collection_mutants import COLLECTION_MUTANTS
 from tests.simulation.group_mutants import GROUP_BUCKET_MUTANTS
+from tests.simulation.member_mutants import MEMBER_MUTANTS
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.orderly_mutants import CONSUMING_MUTANTS
 from tests.simulation.queue_mutants import ORDERLY_MUTANTS, QUEUE_MUTANTS
@@ -29,7 +30,7 @@ _OF_QUEUES = (
     *TRANSACTION_MUTANTS,
     *CONSUMING_MUTANTS,
 )
-_OF_LOGS = (*MUTANTS, *COLLECTION_MUTANTS, *BUCKET_MUTANTS, *GROUP_BUCKET_MUTANTS)
+_OF_LOGS = (*MUTANTS, *COLLECTION_MUTANTS, *BUCKET_MUTANTS, *GROUP_BUCKET_MUTANTS, *MEMBER_MUTANTS)
 _SEEDS = 500
 
 

@@ -14,9 +14,9 @@ from functools import cache
 import pytest
 
 from tests.simulation.bucket_world import BucketWorld
+from tests.simulation.group_world import GroupBucketWorld
 from tests.simulation.holding_ahead import AheadWorld
 from tests.simulation.seeds import ASKED, worlds_of
-from tests.simulation.sharing import GroupBucketWorld
 from tests.simulation.world import World, simulate
 
 _SEEDS = tuple(ASKED or range(50))

@@ -27,6 +27,14 @@ class Threads:
         """A lock among the threads of a process."""
         return TaskLock(self.scheduler)
 
+    def RLock(self) -> TaskLock:
+        """A lock that its holder may take again."""
+        return TaskLock(self.scheduler, again=True)
+
+    def current_thread(self) -> Task | None:
+        """The thread that runs."""
+        return self.scheduler.running
+
     def Thread(
         self, target: Callable[..., None], args: tuple[Any, ...] = (), **facts: Any
     ) -> TaskThread:
@@ -40,23 +48,33 @@ THREADS = Threads()
 class TaskLock:
     """A lock; whoever waits for it lets others run."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, *, again: bool = False) -> None:
         self._scheduler = scheduler
-        self._held = False
+        #: Whether its holder may take it again.
+        self._again = again
+        self._holder: Task | None = None
+        #: How often it was taken and not released.
+        self._held = 0
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """Take it; False when it is taken and must not be waited for."""
-        while self._held:
-            assert self._scheduler.running, "nobody else is there to release it"
+        me = self._scheduler.running
+        while self._held and not (self._again and self._holder is me):
+            assert me, "nobody else is there to release it"
             if not blocking:
                 return False
             self._scheduler.pause(stay=0.0)
-        self._held = True
+        self._held += 1
+        self._holder = me
         return True
 
     def release(self) -> None:
         """Give it to others."""
-        self._held = False
+        self._held -= 1
+
+    def locked(self) -> bool:
+        """Whether somebody holds it."""
+        return self._held > 0
 
     def __enter__(self) -> None:
         self.acquire()
@@ -72,15 +90,26 @@ class TaskThread:
         self._scheduler = scheduler
         self._work = work
         self._name = name
+        self._is_over = False
 
     def start(self) -> None:
         """Begin; RuntimeError where no process runs, as when a system has no more threads."""
         beside = self._scheduler.running
         if beside is None:
             raise RuntimeError("no process runs")
-        task = Task(f"{self._name} of {beside.name}", self._work, beside.process)
+        task = Task(f"{self._name} of {beside.name}", self._run, beside.process)
         task.sleepy = beside.sleepy
         self._scheduler.begin(task)
+
+    def _run(self) -> None:
+        self._work()
+        self._is_over = True
+
+    def join(self, timeout: float) -> None:
+        """Let others run until it is over, or the time is."""
+        deadline = self._scheduler.clock + timeout
+        while not self._is_over and self._scheduler.clock < deadline:
+            self._scheduler.pause(0.01, stay=0.0)
 
 
 class TaskBell:
@@ -122,6 +151,8 @@ class TaskSleepers:
 class TaskFlag:
     """As `waking.Flag`."""
 
+    steps = _STEPS
+
     def __init__(self) -> None:
         self._is_set = False
 
@@ -132,5 +163,5 @@ class TaskFlag:
     def wait(self, timeout: float) -> bool:
         """Let others run for a while; returns whether it is set."""
         if not self._is_set:
-            THREADS.scheduler.doze(_STEPS, timeout)
+            THREADS.scheduler.doze(self.steps, timeout)
         return self._is_set
