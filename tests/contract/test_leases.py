@@ -1,4 +1,8 @@
-"""Finds locks of a bucket that harm whoever meets them damaged, or that nobody is told of."""
+"""Leases in a bucket, and who comes back after its own ended.
+
+Finds locks of a bucket that harm whoever meets them damaged, or that nobody is told of, and a
+member that was stopped and undoes what an administrator set meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.background import BackgroundMaintenance
 from kmq_storage.objects.bucket_files import BucketFiles
 from kmq_storage.objects.lease import Lease, decode_lease
+from tests.support.members import without_watch
 from tests.support.memory_bucket import MemoryBucket
 from tests.support.threads import no_more_threads
 
@@ -135,3 +140,20 @@ def test_who_lost_a_lease_leaves_the_one_of_its_successor_as_it_is():
     bucket.put(_FIRST, [_lease(nonce="another's")])  # no upload is conditional there
     lock.release()
     assert bucket.objects[_FIRST] == _lease(nonce="another's")
+
+
+def test_a_member_that_was_stopped_does_not_undo_what_was_set_for_its_group_meanwhile():
+    bucket = _Bucket()
+    with without_watch(), _store(bucket) as store, store.producer() as producer:
+        store.create_topic("t")
+        producer.send_batch("t", [b"%d" % n for n in range(9)]).result()
+        with store.consumer("g", topics="t") as stopped:
+            assert len(stopped.consume(3)) == 3
+            with pytest.raises(kmq.IllegalStateError, match="live member"):
+                store.set_group_offsets("g", {"t": {0: 9}})
+            bucket.wait(46)  # beyond its session
+            store.set_group_offsets("g", {"t": {0: 9}})
+            with pytest.raises(kmq.FencedError):
+                stopped.commit()
+            assert stopped.position() == {"t": {0: 9}}  # it joined again
+        assert store.describe_group("g").committed == {"t": {0: 9}}

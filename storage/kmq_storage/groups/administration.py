@@ -68,21 +68,25 @@ def set_group_offsets(log: CommitLog, group: str, offsets: Offsets) -> None:
     check_name("group", group)
     is_set = False
     while not is_set:
-        dismissal = _dismissal(log.written_state().group(group), group)
+        known = log.written_state().group(group)
+        former, dismissal = known.plan.members, _dismissal(log, known, group)
         check_idle(log, group)
         entries = offset_entries(log.refresh(), group, offsets)
-        with suppress(FencedError):  # a query joined meanwhile: look again
+        with suppress(FencedError):  # a member joined meanwhile: look again
             if entries:
                 log.commit([Unit((*entries, *dismissal))])
+                discard_locks(log, former.values() if dismissal else ())
             is_set = True
 
 
-def _dismissal(known: Group, name: str) -> tuple[GroupEntry, ...]:
-    """Begin a generation if the last member was exclusive: Spark's listeners may move for it yet.
+def _dismissal(log: CommitLog, known: Group, name: str) -> tuple[GroupEntry, ...]:
+    """Begin a generation without members, if a former one might undo what is being set.
 
-    They hear of a query's last batch after its end, and would undo what is being set.
+    Spark's listeners hear of a query's last batch after its end. Members in a bucket that show no
+    sign of life may have been stopped; on a disk, who is stopped keeps its lock.
     """
-    return (GroupEntry(name, known.generation + 1, "", "", {}),) if known.member else ()
+    may_come_back = known.member or (log.is_remote and known.plan.members)
+    return (GroupEntry(name, known.generation + 1, "", "", {}),) if may_come_back else ()
 
 
 def copy_group(log: CommitLog, source: str, target: str) -> None:
