@@ -61,6 +61,7 @@ STATE_MEMBERS = {
     "condemned",
     "topics",
     "groups",
+    "generations",
     "queues",
     "producers",
     "batches",

@@ -218,7 +218,7 @@ class _Binding:
                 check_topic(self._state, entry)
             case GroupEntry():
                 self._note(entry, entry.group)
-                check_member(self._state.groups.get(entry.group), entry)
+                check_member(self._state.groups, entry)
             case GroupPlanEntry():
                 self._note(entry, entry.group)
                 check_plan(self._state.group(entry.group), entry)

@@ -15,7 +15,7 @@ from kmq_storage.format.group_entries import NO_PLAN, GroupPlan
 from kmq_storage.log.index.manifest import Manifest
 from kmq_storage.log.index.offset_index import Gap
 from kmq_storage.log.state.gone_topics import GoneTopic, GoneTopics
-from kmq_storage.log.state.group_state import Group
+from kmq_storage.log.state.group_state import Group, Groups
 from kmq_storage.log.state.producers import ProducerState
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_settings import settings_of
@@ -26,7 +26,7 @@ from kmq_storage.log.state.topic_state import Partition, Topic
 _MEMBERS = frozenset(
     (
         *("lsn", "definitions", "written", "condemned", "topics", "groups", "producers"),
-        *("batches", "gone", "queues"),
+        *("batches", "gone", "queues", "generations"),
     )
 )
 _OF_TOPICS = frozenset(
@@ -54,6 +54,8 @@ def check_known(members: Mapping[str, Any], parts: Iterable[str]) -> None:
 def snapshot(state: StoreState) -> dict[str, Any]:
     """A reader's state, which must be free of damage, as a JSON object."""
     assert not state.damage, "damage is in no checkpoint"
+    # Only where a group was deleted, so that other stores stay readable by older versions.
+    deleted = {"generations": state.groups.above} if state.groups.above else {}
     return {
         "lsn": state.lsn,
         "definitions": state.definitions,
@@ -67,6 +69,7 @@ def snapshot(state: StoreState) -> dict[str, Any]:
         ],
         "batches": [[name, version, lsn] for name, (version, lsn) in state.batches.items()],
         "gone": [topic.to_json() for topic in state.gone],
+        **deleted,
     }
 
 
@@ -125,7 +128,8 @@ def restored(members: dict[str, Any], manifest: Manifest | None) -> StoreState:
     state.condemned = members.get("condemned", 0)
     for topic in members["topics"]:
         state.add_topic(_restored_topic(topic, manifest))
-    state.groups = {name: _restored_group(group) for name, group in members["groups"].items()}
+    groups = {name: _restored_group(group) for name, group in members["groups"].items()}
+    state.groups = Groups(groups, above=members.get("generations", 0))
     for name, *facts in members["producers"]:
         state.producers.note(name, ProducerState(*facts))
     state.batches = {name: (version, lsn) for name, version, lsn in _batches(members["batches"])}

@@ -4,7 +4,8 @@ All of it is pure. A group has either one exclusive member (such as a Spark quer
 with the group's generation, or members that share it by a plan, which commit with their epochs.
 
 - **Generations only grow.** Each plan, release and join takes the next one. So of two plans that
-  were made from the same state, the second is refused.
+  were made from the same state, the second is refused. A group that is made begins above all that
+  were deleted, so that nobody who knew one of its name has a generation of the new one.
 - **Members** are those of the newest plan. Each is named by its epoch, an earlier generation.
   Partitions are given only to members. A group never has an exclusive member and a plan at once.
 - **Offsets** of a partition are committed only by its owner, or by any member if it has no owner.
@@ -64,6 +65,28 @@ class Group:
                 owners[key] = targets.pop(key)
         self.plan = GroupPlan(self.plan.members, owners, targets)
         self.generation += 1  # last: other threads read it before the plan
+
+
+class Groups(dict[str, Group]):
+    """The groups by name."""
+
+    def __init__(self, groups: Mapping[str, Group] | None = None, *, above: int = 0) -> None:
+        super().__init__(groups or {})
+        #: The generations of all that were deleted are below this one.
+        self.above = above
+
+    def find(self, name: str) -> Group:
+        """Return the group of this name; an unknown one as it would begin."""
+        return self.get(name) or Group(self.above)
+
+    def made(self, name: str) -> Group:
+        """Return the group of this name, which exists from now on."""
+        return self.setdefault(name, self.find(name))
+
+    def delete(self, name: str) -> None:
+        """Forget a group."""
+        self.above = max(self.above, self.find(name).generation + 1)
+        self.pop(name, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -162,16 +185,17 @@ def check_plan(group: Group, entry: GroupPlanEntry) -> None:
     assert named <= members.keys(), "partitions are given to members"
 
 
-def check_member(group: Group | None, entry: GroupEntry) -> None:
+def check_member(groups: Groups, entry: GroupEntry) -> None:
     """FencedError for a superseded exclusive member; NotFoundError to delete an unknown group."""
     if entry.generation == 0:
-        if group is None:
+        if entry.group not in groups:
             raise NotFoundError(f"Group[{entry.group}] doesn't exist.", group=entry.group)
         return
-    current = group.generation if group else 0
+    group = groups.find(entry.group)
+    current = group.generation
     joins = entry.generation == current + 1
     goes_on = (
-        group is not None
+        entry.group in groups
         and not group.plan.members
         and (entry.generation, entry.member) == (current, group.member)
     )

@@ -38,7 +38,7 @@ from kmq_storage.log.index.manifest_rows import row_of_segment, values_of_record
 from kmq_storage.log.index.offset_index import Gap, Hole
 from kmq_storage.log.state.changes import Changes
 from kmq_storage.log.state.gone_topics import GoneTopic, GoneTopics
-from kmq_storage.log.state.group_state import Group
+from kmq_storage.log.state.group_state import Group, Groups
 from kmq_storage.log.state.producers import Producers, ProducerState
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import Queues, spans_of
@@ -65,7 +65,7 @@ class StoreState:
         self.topics: dict[str, Topic] = {}
         self.queues = Queues()
         self.uniqs = Uniqs()
-        self.groups: dict[str, Group] = {}
+        self.groups = Groups()
         self.producers = Producers()
         #: The last batch of each application and its LSN; the application that wrote last is last.
         self.batches: dict[str, tuple[int, int]] = {}
@@ -143,8 +143,8 @@ class StoreState:
         self.topics[topic.name] = topic
 
     def group(self, name: str) -> Group:
-        """The group of this name; an unknown one is in generation 0, and has nothing."""
-        return self.groups.get(name) or Group()
+        """The group of this name; an unknown one has nothing yet."""
+        return self.groups.find(name)
 
     def group_offsets(self, group: str) -> dict[bytes, dict[int, int]]:
         """The offsets that a group committed, by topic id and partition; empty if unknown."""
@@ -306,7 +306,7 @@ class StoreState:
         self.producers.note(entry.producer, ProducerState(entry.epoch, entry.sequence, lsn))
 
     def _apply_offsets(self, entry: GroupOffsetsEntry, lsn: int, time: int) -> None:
-        group = self.groups.setdefault(entry.group, Group())
+        group = self.groups.made(entry.group)
         group.offsets.setdefault(entry.topic_id, {}).update(entry.offsets)
 
     def _apply_batch(self, entry: BatchIdEntry, lsn: int, time: int) -> None:
@@ -368,13 +368,13 @@ class StoreState:
 
     def _apply_group(self, entry: GroupEntry, lsn: int, time: int) -> None:
         if entry.generation == 0:
-            self.groups.pop(entry.group, None)
+            self.groups.delete(entry.group)
             self.gone.forget_group(entry.group)
             return
-        self.groups.setdefault(entry.group, Group()).apply_member(entry, time)
+        self.groups.made(entry.group).apply_member(entry, time)
 
     def _apply_plan(self, entry: GroupPlanEntry, lsn: int, time: int) -> None:
-        self.groups.setdefault(entry.group, Group()).apply_plan(entry, time)
+        self.groups.made(entry.group).apply_plan(entry, time)
 
     def _apply_release(self, entry: GroupReleaseEntry, lsn: int, time: int) -> None:
         if entry.group in self.groups:  # not when the commit that created it is damaged
