@@ -10,7 +10,7 @@ import pyarrow as pa
 
 import kmq_spark as kmq
 from kmq_storage.environment import SYSTEM
-from kmq_storage.log.state.queues.queue import Slip
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.log.store_files import open_identity
 from kmq_storage.maintenance.pins import Pin, encode_pin
 from kmq_storage.objects.local import LocalDisk

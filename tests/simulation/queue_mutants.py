@@ -172,7 +172,7 @@ def knows_no_priorities(patch: pytest.MonkeyPatch) -> None:
 
 def hands_out_keys_side_by_side(patch: pytest.MonkeyPatch) -> None:
     """A record goes out while one before it, of the same key, is held or waits."""
-    patch.setattr(Queue, "_busy", lambda *_: Busy(()))
+    patch.setattr(Queue, "busy", lambda *_, **__: Busy(()))
 
 
 def looks_on_an_old_state(patch: pytest.MonkeyPatch) -> None:

@@ -21,9 +21,10 @@ from kmq_storage.format.queue_entries import AcquireEntry, Run
 from kmq_storage.format.slip_words import GROUPS, PLACES
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state.queues.queue import Queue, Slip
+from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import spans_of
 from kmq_storage.log.state.queues.rows import NEVER
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.queues import handing
 from kmq_storage.queues.slips import OwnPage

@@ -14,7 +14,7 @@ from kmq_storage.format.queue_entries import SlipAnswerEntry
 from kmq_storage.format.slip_words import GROUPS
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.late_answers import names_in, too_late
-from kmq_storage.log.state.queues.queue import Slip
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.queues.slips import OwnPage, counted, ending, picked, places_of, take_over
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: The most records of one look.
 _ROWS = 32_768
+#: One look lets in no fewer records, however many partitions there are.
+_FEW = 256
 #: No receiver looks further while this many records wait for others with the same key: they take
 #: some 150 bytes of memory each, and 13 ms of a receive together.
 _AHEAD = 1_000_000
@@ -42,32 +44,46 @@ _COLUMNS = frozenset({"key", "_key", "properties", "_properties"})
 
 
 def look_ahead(log: CommitLog, reader: ChunkReader, queue: Queue, most: int) -> None:
-    """Look at records until `most` are deliverable, or too many wait, or there are no more."""
-    lacking = 0  # a lower bound; counting goes through all partitions
-    for key, (_, end) in spans_of(log.state, queue).items():
-        while queue.looks(key) and queue.looked_up_to(key) < end:
-            lacking = lacking if lacking > 0 else _lacking(log, queue, most)
-            if lacking <= 0:
-                return
-            entered = _look(log, reader, queue, key)
-            if entered is None:
-                break
-            lacking -= entered
-            queue = log.state.queues.by_id(queue.id) or queue  # a checkpoint may have been read
+    """Look at records until `most` are deliverable, or too many wait, or there are no more.
 
-
-def _lacking(log: CommitLog, queue: Queue, most: int) -> int:
-    """How many deliverable records are missing; 0 while very many due records wait for others.
-
-    Locked and delayed records do not count as waiting.
+    Partitions are looked at when it is their turn, so that a backlog of one keeps none waiting.
     """
-    spans, now = spans_of(log.state, queue), log.now_us()
-    lacking = most - sum(run.rows for run in queue.take(spans, most, now))
-    return lacking if lacking > 0 and queue.looked_and_due(now) < _AHEAD else 0
+    while _look_around(log, reader, queue, most):
+        queue = log.state.queues.by_id(queue.id) or queue
 
 
-def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | None:
-    """Look at a partition's next records; returns how many enter, or None if there are none."""
+def _look_around(log: CommitLog, reader: ChunkReader, queue: Queue, most: int) -> bool:
+    """Look at each partition once, until `most` are deliverable; whether to do so again."""
+    spans = spans_of(log.state, queue)
+    behind = {key for key in spans if queue.looks(key) and queue.looked_up_to(key) < spans[key][1]}
+    if not behind:
+        return False
+    now, has_looked = log.now_us(), False
+    busy, waiting = queue.busy(now), _AHEAD  # an upper bound
+    if queue.settings.order == "strict" and busy:
+        return False
+    enough = min(max(_ROWS // len(behind), most, _FEW), _ROWS)
+    for key in queue.in_turn(spans):
+        span = {key: spans[key]}
+        found = sum(run.rows for run in queue.take(span, most, now, busy=busy))
+        if found < most and key in behind:
+            # Locked and delayed records do not count as waiting.
+            waiting = queue.looked_and_due(now) if waiting >= _AHEAD else waiting
+            if waiting >= _AHEAD:
+                return False
+            entered = _look(log, reader, queue, key, enough)
+            if entered is not None:
+                has_looked, waiting = True, waiting + entered
+                queue = log.state.queues.by_id(queue.id) or queue  # a checkpoint may have been read
+                found = sum(run.rows for run in queue.take(span, most, now, busy=busy))
+        most -= found
+        if most <= 0:
+            return False
+    return has_looked
+
+
+def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key, enough: int) -> int | None:
+    """Look at a partition's next records, until `enough` enter; how many do, None without any."""
     # Both are read first: a later unbind, or a failed sync, makes the look conflict.
     unbound, losses = queue.unbound.get(key[0], 0), log.state.losses
     start, end = spans_of(log.state, queue).get(key, (0, 0))
@@ -80,7 +96,8 @@ def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key) -> int | 
         until = min(end, lost[0].end)
     elif lost:
         until = lost[0].start
-    offsets, keys = _entering(log, reader, queue, key, (begin, until))
+    span = (begin, until)
+    offsets, keys, until = _first_entering(log, reader, queue, key, span, enough=enough)
     runs = runs_of(key, offsets, np.zeros(len(offsets), np.int64))
     entered = tuple((run.first, run.rows) for run in runs)
     order = tuple(keys.tolist()) if queue.settings.order == "key" else ()
@@ -105,6 +122,27 @@ def entering_later(log: CommitLog, reader: ChunkReader, queue: Queue) -> Mapping
             entering, _ = _entering(log, reader, queue, key, (begin, end))
             found[key] = queue.without_rows(key, entering)
     return found
+
+
+def _first_entering(
+    log: CommitLog,
+    reader: ChunkReader,
+    queue: Queue,
+    key: Key,
+    span: tuple[int, int],
+    *,
+    enough: int,
+) -> tuple[Numbers, npt.NDArray[np.uint64], int]:
+    """Of a span of one filter, about the first `enough` records that enter, and where they end."""
+    (begin, end), step = span, enough
+    offsets, order = [np.zeros(0, np.int64)], [np.zeros(0, np.uint64)]
+    while begin < end and sum(map(len, offsets)) < enough:
+        until = min(begin + step, end)
+        found, keys = _entering(log, reader, queue, key, (begin, until))
+        offsets.append(found)
+        order.append(keys)
+        begin, step = until, 2 * step  # each costs time, also when a filter refuses most
+    return np.concatenate(offsets), np.concatenate(order), begin
 
 
 def _entering(

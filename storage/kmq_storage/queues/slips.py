@@ -42,7 +42,8 @@ from kmq_storage.format.slip_words import (
 )
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state.queues.queue import Queue, Slip
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.log.state.queues.snapshot import copied
 from kmq_storage.objects.disk import Disk
 from kmq_storage.objects.files import Files

@@ -14,7 +14,6 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.log.reading.reader import ChunkReader
-from kmq_storage.log.state.queues.queue import Queue as QueueState
 from kmq_storage.log.state.queues.source import Source
 from kmq_storage.queues import looking
 from tests.support.clock import Clock
@@ -108,14 +107,12 @@ def test_what_can_be_had_is_not_asked_for_again_at_each_of_many_partitions(
     with store.producer() as producer:
         for n in range(30):
             producer.send("wide", b"v", key=b"%d" % n, partition=n, properties={"n": n})
-    asked, take = list[int](), QueueState.take
-    monkeypatch.setattr(
-        QueueState, "take", lambda *wish, **how: asked.append(1) or take(*wish, **how)
-    )
+    asked, take = list[int](), Source.take
+    monkeypatch.setattr(Source, "take", lambda self, *wish: asked.append(1) or take(self, *wish))
     queue = store.queue("q", prefetch=1)
     assert len(queue.receive(100)) == 30
     assert queue.receive(100) == []
-    assert len(asked) < 10
+    assert len(asked) < 10 * 30
 
 
 @pytest.mark.parametrize("order", ["none", "key"])
@@ -197,3 +194,42 @@ def test_a_receiver_has_no_more_to_do_the_more_other_queues_there_are(store: kmq
         store.create_queue(f"other{number}")
     calls()
     assert calls() < before + 100
+
+
+@pytest.mark.parametrize(
+    ("order", "filtered"), [("none", None), ("strict", None), ("key", None), ("none", "n >= 0")]
+)
+def test_a_partition_comes_soon_though_others_have_more_than_is_asked_for(
+    store: kmq.Store, order: str, filtered: str | None
+):
+    store.create_topic("wide", partitions=4)
+    store.create_queue("q", order=order)
+    store.bind_queue("q", "wide", filter=filtered)
+    with store.producer() as producer:
+        for n in range(400):
+            partition = n % 3 if n else 3
+            producer.send("wide", b"%d" % n, b"%d" % n, partition=partition, properties={"n": n})
+    queue, partitions = store.queue("q", prefetch=1), list[int]()
+    for _ in range(5):  # its own log has a turn, too
+        held = queue.receive(10)
+        queue.ack(held)
+        partitions += [each.partition for each in held]
+    assert set(partitions) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("queue", ["key"], indirect=True)
+def test_of_many_partitions_few_records_each_are_looked_at(
+    store: kmq.Store, queue: kmq.Queue, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(looking, "_AHEAD", 1_000)
+    monkeypatch.setattr(looking, "_ROWS", 32)
+    monkeypatch.setattr(looking, "_FEW", 1)
+    store.create_topic("wide", partitions=16)
+    store.bind_queue("q", "wide")
+    with store.producer() as producer:
+        for n in range(16 * 40):
+            producer.send("wide", b"v", b"%d" % n, partition=n % 16)
+    for _ in range(40):
+        assert len(queue.receive()) == 1
+    sources = store.log.state.queue("q").sources.values()
+    assert sum(source.rows.live for source in sources) < 40 + 2 * 32

@@ -15,7 +15,7 @@ from kmq_storage import paths
 from kmq_storage.format.queue_entries import Run
 from kmq_storage.format.slip_words import GROUPS, PLACES, ROUNDS, WORDS, Notes, SlipWords
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state.queues.queue import Slip
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.queues.slips import OwnPage, SlipPage
 from tests.support.storage import open_folder
 

@@ -8,7 +8,7 @@ import pytest
 
 import kmq_spark as kmq
 from kmq_storage.format.queue_entries import Run
-from kmq_storage.log.state.queues.queue import Slip
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.log.state.queues.snapshot import queues_snapshot
 from tests.data.make_golden_sealed_slips import BOOT, FIRST, QUEUE, SECOND, make
 from tests.support.golden import DATA, KINDS, placed, state_of

@@ -12,7 +12,8 @@ from kmq_storage.errors import ConflictError
 from kmq_storage.format.slip_words import PLACES, WORDS, SlipWords
 from kmq_storage.integrity.report import Damage, Finding, Note
 from kmq_storage.log.commit_log import CommitLog
-from kmq_storage.log.state.queues.queue import Queue, Slip
+from kmq_storage.log.state.queues.queue import Queue
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.queues.slips import SlipPage, boot_of, picked, take_over
 

@@ -40,6 +40,7 @@ from kmq_storage.log.state.queues.busy import Busy
 from kmq_storage.log.state.queues.late_answers import NameOf, too_late
 from kmq_storage.log.state.queues.rows import FREE, NEVER, PRIORITY, new_rows
 from kmq_storage.log.state.queues.runs import by_partition
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.log.state.queues.source import Source, Wish, tallied
 from kmq_storage.log.state.queues.topics import Binding, Left
 from kmq_storage.model import QueueSettings, QueueStats
@@ -49,27 +50,6 @@ Spans: TypeAlias = Mapping[Key, tuple[int, int]]
 
 #: No limit: no record has so many deliveries.
 _UNLIMITED = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Slip:
-    """Records whose receiver notes in a file which are done, until a commit says so."""
-
-    #: The number of this use of the slip's file.
-    round: int
-    #: When the locks end, UTC us. Other receivers then commit the notes and get the other records.
-    until: int
-    #: The delivered records, in the order of the notes.
-    runs: tuple[Run, ...]
-    #: Whether another receiver took the slip over; its receiver never uses it again.
-    taken: bool = False
-    #: The boot of the machine in which its use began; None when the notes have no check bits.
-    boot: int | None = None
-
-    @property
-    def rows(self) -> int:
-        """The number of records."""
-        return sum(run.rows for run in self.runs)
 
 
 @dataclass(slots=True)
@@ -176,12 +156,22 @@ class Queue:
         sources = list(self.sources.values())
         return min((source.rows.next_after(now) for source in sources), default=NEVER)
 
-    def take(self, spans: Spans, most: int, now: int, *, each_once: bool = False) -> list[Run]:
-        """What can be delivered now: by priority, then in order; if `each_once`, one of a key."""
+    def take(
+        self,
+        spans: Spans,
+        most: int,
+        now: int,
+        *,
+        each_once: bool = False,
+        busy: Busy | None = None,
+    ) -> list[Run]:
+        """What can be delivered now: by priority, then in order; if `each_once`, one of a key.
+
+        `busy`: what `busy` returned, unless that is to be worked out.
+        """
         runs: list[Run] = []
-        keys, first = list(spans), self.turns % max(len(spans), 1)
-        keys = keys[first:] + keys[:first]
-        busy = None if self.settings.order == "none" else self._busy(now, each_once)
+        keys = self.in_turn(spans)
+        busy = self.busy(now, each_once=each_once) if busy is None else busy
         if self.settings.order == "strict" and busy:
             return []
         keyed = None if self.settings.order != "key" else busy
@@ -198,8 +188,15 @@ class Queue:
                 most -= sum(run.rows for run in found)
         return runs
 
-    def _busy(self, now: int, each_once: bool) -> Busy:
-        """The keys of records that block later records with the same key."""
+    def in_turn(self, spans: Spans) -> list[Key]:
+        """The partitions in the order in which they have their turn now."""
+        keys, first = list(spans), self.turns % max(len(spans), 1)
+        return keys[first:] + keys[:first]
+
+    def busy(self, now: int, *, each_once: bool = False) -> Busy | None:
+        """The keys of records that block later records; None if none ever does."""
+        if self.settings.order == "none":
+            return None
         sources, most = list(self.sources.values()), self.deliveries_max
         keys = (keys for each in sources for keys in each.rows.busy(now, most))
         return Busy(keys, each_once=each_once)

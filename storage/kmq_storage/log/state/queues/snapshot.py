@@ -13,9 +13,10 @@ import pyarrow as pa
 from kmq_storage.arrays import Array
 from kmq_storage.format.plain_columns import fixed_batch, numbers_of
 from kmq_storage.format.queue_entries import QueueStateEntry, Run
-from kmq_storage.log.state.queues.queue import Queue, Slip
+from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import Queues, queue_settings_of
 from kmq_storage.log.state.queues.rows import ROW
+from kmq_storage.log.state.queues.slip import Slip
 from kmq_storage.log.state.queues.source import Source
 from kmq_storage.log.state.queues.topics import Binding
 
