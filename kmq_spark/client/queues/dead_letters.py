@@ -30,6 +30,7 @@ from kmq_storage.format.entries import Entry
 from kmq_storage.format.queue_entries import EXHAUSTED, RECALL, Run
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.log.state.gone_topics import deleted
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.queues import spans_of
@@ -37,6 +38,7 @@ from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Topic
 from kmq_storage.queues import handing
 from kmq_storage.queues.administration import dead_letters_of
+from kmq_storage.queues.looking import pass_refused
 from kmq_storage.queues.lost_records import NOT_THERE, loss_met
 from kmq_storage.queues.slips import take_over_ended
 
@@ -82,7 +84,15 @@ def room_in(log: CommitLog, queue: Queue) -> int:
     capacity = queue.settings.capacity
     if capacity is None:
         return sys.maxsize
+    queue = _without_refused(log, queue)
     return max(capacity - queue.held(spans_of(log.state, queue), log.state.time), 0)
+
+
+def _without_refused(log: CommitLog, queue: Queue) -> Queue:
+    """The queue once it is known which records its filter refuses: these take no room."""
+    while pass_refused(log, ChunkReader(log.files), queue):
+        queue = log.state.queues.by_id(queue.id) or queue
+    return queue
 
 
 def _as_many_as_fit(log: CommitLog, queue: Queue, runs: list[Run]) -> list[Run]:
@@ -127,7 +137,7 @@ def bury(
     log: CommitLog, queue: Queue, deliveries: Sequence[Delivery], answer: int, reason: str
 ) -> None:
     """Make deliveries dead letters: they are stored there and finished here in one commit."""
-    target = dead_letters_of(log, queue)
+    target = _without_refused(log, dead_letters_of(log, queue))
     entry = handing.answer(log, queue, answer, runs_of_deliveries(deliveries))
     records = [
         (

@@ -33,7 +33,9 @@ from kmq_storage.log.binding.binding import DuplicateCommitError, RefusedError, 
 from kmq_storage.log.binding.uniq_binding import StoredBeforeError
 from kmq_storage.log.commit_log import CommitLog, WrittenCommit
 from kmq_storage.log.disk_errors import is_of_the_disk
+from kmq_storage.log.reading.reader import ChunkReader
 from kmq_storage.queues.handing import forget_expired
+from kmq_storage.queues.looking import pass_refused
 from kmq_storage.waking import can_be_interrupted
 
 _LOGGER = logging.getLogger(__name__)
@@ -113,12 +115,15 @@ class Committer:
                 return
 
     def _makes_room(self, cause: KmqError) -> bool:
-        """Whether a full queue has room by now, since records of it expired."""
+        """Whether a full queue may have room by now: records expired, or a filter refuses them."""
         name = cause.context.get("queue") if isinstance(cause, QueueFullError) else None
         if name is not None:
             with suppress(KmqError):  # it stays full, as its producer is told
                 queue = self._log.refresh().queues.find(name)
-                return queue is not None and forget_expired(self._log, queue, this_process())
+                return queue is not None and (
+                    forget_expired(self._log, queue, this_process())
+                    or pass_refused(self._log, ChunkReader(self._log.files), queue)
+                )
         return False
 
     def _write_whole(self, written: Written, transaction: Gathered) -> None:

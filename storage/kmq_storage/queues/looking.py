@@ -7,14 +7,15 @@ the records, so it does not matter which receiver looks.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from kmq_storage.arrays import Numbers
-from kmq_storage.errors import ConflictError
+from kmq_storage.errors import ConflictError, KmqError
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.murmur2 import murmur2
 from kmq_storage.format.plain_columns import flags_of, scalar
@@ -80,6 +81,28 @@ def _look_around(log: CommitLog, reader: ChunkReader, queue: Queue, most: int) -
         if most <= 0:
             return False
     return has_looked
+
+
+def pass_refused(log: CommitLog, reader: ChunkReader, queue: Queue) -> bool:
+    """Look at records that a filter may refuse, since they take room until then; False if none do.
+
+    Nor if the queue is full without them, or they can't be read, or some of them were lost, which
+    is for a receiver to be told.
+    """
+    capacity, ends = queue.settings.capacity, spans_of(log.state, queue)
+    looked = {
+        key: (start, queue.looked_up_to(key) if queue.has_filter(key) else end)
+        for key, (start, end) in ends.items()
+    }
+    if capacity is None or queue.held(looked, log.state.time) >= capacity:
+        return False
+    for key, (_, end) in ends.items():
+        begin = looked[key][1]
+        if begin < end and not gaps_of(log, key, begin, end):
+            with suppress(KmqError):
+                if _look(log, reader, queue, key, min(capacity, _ROWS)) is not None:
+                    return True
+    return False
 
 
 def _look(log: CommitLog, reader: ChunkReader, queue: Queue, key: Key, enough: int) -> int | None:
