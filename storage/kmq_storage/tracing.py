@@ -38,6 +38,7 @@ from kmq_storage.format.queue_entries import (
 )
 from kmq_storage.format.records import column_of
 from kmq_storage.keyed.receipts import Receipts
+from kmq_storage.log.checkpoints.past import Past
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.state.queues.queue import Queue
 from kmq_storage.log.state.queues.rows import GONE
@@ -102,18 +103,17 @@ def trace(log: CommitLog, name: str, partition: int, offset: int) -> list[TraceS
 
 def _before(record: _Record, state: StoreState, told: Sequence[TraceStep]) -> Iterator[TraceStep]:
     """The events that must have happened before the commits that are still in the log."""
-    is_begun = any(step.event == "sent" for step in told)
-    if not is_begun:
+    if not record.is_begun:
         yield TraceStep(None, None, "sent", record.letters.believed_origin())
-    for name, group in sorted(state.groups.items()):
-        committed = group.offsets.get(record.topic_id, {}).get(record.partition, 0)
-        if committed > record.offset and name not in record.passed:
+    silent = {name: record.committed(state, name) for name in {*state.groups} - {*record.passed}}
+    for name, committed in sorted({**silent, **record.passed_before}.items()):
+        if committed > record.offset:
             yield TraceStep(None, None, "passed", {"group": name, "committed": committed})
     for gap in () if any(step.event == "cut out" for step in told) else record.gaps:
         yield TraceStep(None, None, "cut out", {"reason": gap.reason})
     if record.is_given_up and not any(step.event == "trimmed" for step in told):
         yield TraceStep(None, None, "trimmed", {"start": record.first})
-    if not (record.is_given_up or is_begun):
+    if not (record.is_given_up or record.is_begun):
         yield from _finished(record, state, told)
 
 
@@ -185,7 +185,12 @@ class _Record:
         self.letters = Letters(log, (topic.id, partition, offset))
         self.receipts = Receipts(log, topic, offset)
         self.refusals = Refusals(partition, offset)
+        #: Whether the commit that sent it is still in the log, and so all that happened to it.
+        self.is_begun = False
+        self._past = Past(log.files)
         self.passed: dict[str, bool] = {}
+        #: What groups had committed that passed it in commits that are no longer in the log.
+        self.passed_before: dict[str, int] = {}
         self._term = Term()
         self._is_trimmed = False
         #: The ids of queues that delivered it, and got no answer that ends it.
@@ -194,6 +199,7 @@ class _Record:
     def events(self, commit: Commit) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """The events of the record in a commit."""
         entries = commit.entries
+        self._past.first_lsn = self._past.first_lsn or commit.lsn
         for index, entry in enumerate(entries):
             match entry:
                 case RecordsEntry():
@@ -201,14 +207,15 @@ class _Record:
                         letter = self.letters.came_from(entry, commit)
                         times = self._term.begin(entries, self.topic_id, self.offset)
                         self.receipts.begin(entry, commit)
+                        self.is_begun = True
                         yield "sent", {**(letter or _sender(entries[index + 1 :])), **times}
                     for facts in self.letters.given_up(entry, commit):
                         yield "dead-lettered", facts
                     yield from self.receipts.told(entry, commit)
                 case GroupOffsetsEntry(topic_id=self.topic_id):
-                    yield from self._committed(entry)
+                    yield from self._committed(entry, commit.lsn)
                 case GroupEntry(generation=0):
-                    self.passed.pop(entry.group, None)
+                    self.passed[entry.group] = False
                 case SegmentEntry():
                     start = entry.base_offset + _is_begun(entries[max(index - 1, 0)], entry)
                     if self._in(entry, start, entry.end_offset):
@@ -219,7 +226,8 @@ class _Record:
                     end = entry.start + _is_begun(entry, *entries[index + 1 : index + 2])
                     if self._in(entry, 0, end):
                         self._is_trimmed = True
-                        yield "trimmed", {"start": entry.start}
+                        if self._was_there_before(commit.lsn):
+                            yield "trimmed", {"start": entry.start}
                 case GapEntry():
                     if self._in(entry, entry.start, entry.end):
                         yield "cut out", {"reason": entry.reason}
@@ -296,15 +304,42 @@ class _Record:
         own = (entry.topic_id, entry.partition) == (self.topic_id, self.partition)
         return own and start <= self.offset < end
 
-    def _committed(self, entry: GroupOffsetsEntry) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def _was_there_before(self, lsn: int) -> bool:
+        """Whether it is certain that no trim before a commit dropped it."""
+        if self.is_begun:
+            return True
+        before = self._past.before(lsn)
+        topic = None if before is None else before.topic_by_id(self.topic_id)
+        return topic is not None and topic.partition(self.partition).first <= self.offset
+
+    def committed(self, state: StoreState, group: str) -> int:
+        """What a group has committed in the record's partition."""
+        known = state.groups.get(group)
+        offsets = {} if known is None else known.offsets
+        return offsets.get(self.topic_id, {}).get(self.partition, 0)
+
+    def _committed(
+        self, entry: GroupOffsetsEntry, lsn: int
+    ) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for partition, committed in entry.offsets:
             if partition != self.partition:
                 continue
+            if entry.group not in self.passed:
+                self._look_back(entry.group, committed, lsn)
             is_past = committed > self.offset
-            if is_past != self.passed.get(entry.group, False):
+            if is_past != self.passed[entry.group]:
                 facts = {"group": entry.group, "committed": committed}
                 yield "passed" if is_past else "rewound", facts
             self.passed[entry.group] = is_past
+
+    def _look_back(self, group: str, committed: int, lsn: int) -> None:
+        """Before its first commit in the log, a group may have passed the record."""
+        before = None if self.is_begun else self._past.before(lsn)
+        if before is not None:
+            committed = self.committed(before, group)
+        self.passed[group] = committed > self.offset and not self.is_begun
+        if self.passed[group]:  # if no checkpoint tells, no commit is named that may be wrong
+            self.passed_before[group] = committed
 
 
 def _event_of(entry: AnswerEntry) -> str:

@@ -240,6 +240,32 @@ def test_what_is_no_longer_in_the_log_is_told_without_its_commit(store: kmq.Stor
     assert told == [("sent", True, True), ("passed", True, True), ("passed", False, False)]
 
 
+def test_a_later_commit_is_not_taken_for_one_that_is_no_longer_in_the_log(store: kmq.Store):
+    store.set_group_offsets("g", {"t": {0: 5}})
+    store.trim("t", {0: 2})
+    _collect_commits(store)
+    store.set_group_offsets("g", {"t": {0: 9}})
+    store.trim("t", {0: 3})
+    told = [[(s.event, s.lsn is None) for s in store.trace("t", 0, n)] for n in (1, 2)]
+    assert told[0] == [("sent", True), ("passed", True), ("trimmed", True)]
+    assert told[1] == [("sent", True), ("passed", True), ("trimmed", False)]
+    store.set_group_offsets("g", {"t": {0: 4}})
+    assert _events(store, 4) == ["sent", "passed", "rewound"]
+
+
+def test_where_no_checkpoint_tells_what_was_before_no_commit_is_named(store: kmq.Store):
+    store.set_group_offsets("g", {"t": {0: 5}})
+    store.trim("t", {0: 2})
+    _collect_commits(store)
+    store.set_group_offsets("g", {"t": {0: 9}})
+    store.trim("t", {0: 3})
+    store.checkpoint()
+    store.collect(grace=0)
+    told = [[(s.event, s.lsn is None) for s in store.trace("t", 0, n)] for n in (1, 7)]
+    assert told[0] == [("sent", True), ("passed", True), ("trimmed", True)]
+    assert told[1][:2] == [("sent", True), ("passed", True)]
+
+
 def test_what_a_queue_finished_is_told_when_it_is_no_longer_known_how(store: kmq.Store):
     store.create_queue("q", topics=["t"])
     store.create_queue("idle", topics=["t"])
