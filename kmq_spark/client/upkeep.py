@@ -11,6 +11,7 @@ from kmq_spark.client.consuming.reading import trim_offsets
 from kmq_spark.client.handles.arguments import checked_flag, checked_seconds, checked_stored_seconds
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.moving import planning
+from kmq_storage.names import check_name
 
 if TYPE_CHECKING:  # each call imports what it needs: few programs call any of them
     from kmq_storage.integrity.report import Report
@@ -60,6 +61,7 @@ class Upkeep:
         """
         from kmq_storage.maintenance.trim import trim_topic
 
+        check_name("topic", topic)
         report = trim_topic(self.log, topic, lambda found: trim_offsets(self.log, found, before))
         self.log.refresh()  # so that this handle sees it at once
         return report

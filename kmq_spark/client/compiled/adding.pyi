@@ -9,3 +9,6 @@ class Adding:
     def add(
         self, topic: str, value: Any, key: bytes | None, extras: Any, on_delivery: Any, /
     ) -> SendFuture[RecordMetadata]: ...
+    def add_to_queue(
+        self, topic: str, value: Any, key: bytes | None, extras: Any, on_delivery: Any, /
+    ) -> SendFuture[RecordMetadata]: ...

@@ -11,20 +11,24 @@ from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_Check
 from kmq_spark.client.compiled.brief_lock cimport BriefLock
 
 from kmq_spark.client.handles.send_future import SendFuture
+from kmq_storage.names import check_name
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
         pass
+    Py_ssize_t PyUnicode_GET_LENGTH(object text)
+    unsigned int PyUnicode_READ_CHAR(object text, Py_ssize_t index)
     object PyType_GenericAlloc(PyTypeObject *kind, Py_ssize_t members)
 
 cdef object _SendFuture = SendFuture
 
 
 cdef class Adding:
-    """Adds plain records to `pending`; all other records go through `pending.add_any`."""
+    """As `PlainAdding`: plain records go to `pending` here, all others by `pending.add_any`."""
 
     cdef BriefLock lock
     cdef object pending, now_ns, in_python, when_enough
@@ -36,6 +40,16 @@ cdef class Adding:
         self.row_bytes = row_bytes
 
     def add(self, topic, value, key, extras, on_delivery):
+        """Add a record to a topic, as `PlainAdding.add` does."""
+        if _is_no_name(topic):
+            check_name("topic", topic)
+        return self._add(topic, value, key, extras, on_delivery)
+
+    def add_to_queue(self, topic, value, key, extras, on_delivery):
+        """Add a record to a queue's own log, as `PlainAdding.add_to_queue` does."""
+        return self._add(topic, value, key, extras, on_delivery)
+
+    cdef object _add(self, object topic, object value, object key, object extras, object on_delivery):
         """Add a record and return its future, as `Pending.add_any` does."""
         cdef Py_ssize_t size = self.row_bytes
         cdef list values, keys, times
@@ -76,6 +90,15 @@ cdef class Adding:
         rows = <object> found
         # The look-up ran Python code if some name is a subclass of str with its own `__eq__`.
         return None if self.lock.taken or self.pending._open is not opened else rows
+
+
+cdef bint _is_no_name(object topic):
+    """Whether a colon follows five letters: so a queue's own log begins, and no user's topic."""
+    return (
+        PyUnicode_Check(topic)
+        and PyUnicode_GET_LENGTH(topic) > 5
+        and PyUnicode_READ_CHAR(topic, 5) == 58
+    )
 
 
 cdef object _future(object rows, object index):

@@ -16,6 +16,7 @@ from kmq_spark.client.records.metadata import RecordMetadata
 from kmq_spark.client.records.structured import TypedValue
 from kmq_spark.client.records.values import size_among
 from kmq_spark.client.sending.gathered import Gathered
+from kmq_spark.client.sending.plain_adding import PlainAdding
 from kmq_spark.client.sending.sends import OnDelivery, RowSends, Sends
 from kmq_spark.errors import ClosedError, IllegalStateError, KmqError
 from kmq_storage.environment import Environment
@@ -51,10 +52,9 @@ class Pending:
         self._batch_bytes = batch_bytes
         self._max_bytes = self._room = max_bytes
         self._lock = compiled.new_lock()
-        #: `add_any`, or its compiled twin that handles plain records without Python.
-        self.add = (
-            compiled.adding.Adding(self, _ROW_BYTES).add if compiled.is_there else self.add_any
-        )
+        adding = (compiled.adding.Adding if compiled.is_there else PlainAdding)(self, _ROW_BYTES)
+        #: For a name that a user gave, and for that of a queue's own log.
+        self.add, self.add_to_queue = adding.add, adding.add_to_queue
         #: User threads that wait for room or for a flush.
         self._sleepers = Sleepers()
         #: Per topic, the records sent one by one that still gather.

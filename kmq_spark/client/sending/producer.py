@@ -189,7 +189,7 @@ class Producer(Resource, Transactional):
         self, topic: str, value: Value, key: bytes | None, extras: WaitingExtras | None
     ) -> SendFuture[RecordMetadata]:
         """Send a checked record, whose topic may be a queue's own log."""
-        future = self._pending.add(topic, value, key, extras, None)
+        future = self._pending.add_to_queue(topic, value, key, extras, None)
         if not self._lingers and future.first:
             self._commits.sent()
         return future

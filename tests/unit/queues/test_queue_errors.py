@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
+
+import pyarrow as pa
 import pytest
 
 import kmq_spark as kmq
+from kmq_spark.client import compiled
 
 
 def test_a_late_answer_names_the_topic_of_each_record(store: kmq.Store):
@@ -35,6 +40,41 @@ def test_a_queue_says_that_a_value_may_not_be_none(store: kmq.Store):
     says = "value must be bytes or text, not NoneType"
     with store.producer() as producer, pytest.raises(kmq.InvalidRequestError, match=says):
         producer.send_to_queue("q", None)  # type: ignore[arg-type]
+
+
+class Name(str):
+    """A name as an enumeration of a caller's may have it."""
+
+    __slots__ = ()
+
+
+def _in_a_transaction(store: kmq.Store, producer: kmq.Producer, name: str) -> None:
+    with producer.transaction() as transaction:
+        transaction.send(name, None, key=b"k")
+
+
+_CALLS: list[Callable[[kmq.Store, kmq.Producer, str], object]] = [
+    lambda _, producer, name: producer.send(name, None, key=b"k"),
+    lambda _, producer, name: producer.send(name, b"v", on_delivery=print),
+    lambda _, producer, name: producer.send_batch(name, [b"v"]),
+    lambda _, producer, name: producer.send_arrow(name, pa.table({"value": [b"v"]})),
+    _in_a_transaction,
+    lambda store, _, name: store.trim(name, {0: 1}),
+]
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_queue_is_reached_by_no_name_of_a_topic(
+    store: kmq.Store, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(compiled, "is_there", is_compiled and compiled.is_there)
+    store.create_queue("o")
+    for call, name in product(_CALLS, ["queue:o", Name("queue:o")]):
+        with store.producer(linger=60.0) as producer:
+            producer.send_to_queue("o", b"0")  # now rows wait for the queue's log
+            with pytest.raises(kmq.InvalidRequestError, match="name 'queue:o' is not allowed"):
+                call(store, producer, name)
+    assert {each.value for each in store.queue("o").receive(99)} == {b"0"}
 
 
 def test_a_late_answer_names_no_record_that_is_still_held(store: kmq.Store):
