@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from kmq_storage.errors import ConflictError, DataLossError, KmqError, LeaseExpiredError
 from kmq_storage.format.manifest import Key
-from kmq_storage.format.queue_entries import ACK, RECALL, LookEntry, Run
+from kmq_storage.format.queue_entries import RECALL, RELEASE, LookEntry, Run
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.commit_log import CommitLog
 from kmq_storage.log.index.offset_index import Gap
@@ -47,7 +47,10 @@ def finish_missing(
     delivered one by one only to be found missing.
     """
     with suppress(LeaseExpiredError):  # the next receiver will finish them
-        log.commit([Unit((answer(log, queue, ACK, missing, reason=NOT_THERE),))])
+        # Else they would count as delivered and acknowledged.
+        log.commit([Unit((answer(log, queue, RELEASE, missing),))], durable=False)
+        log.refresh()
+        _finish_all_free(log, queue, missing)
     log.refresh()
     gaps = _gaps_met(log, missing)
     for key, gap in gaps:
@@ -102,17 +105,23 @@ def finish_free(log: CommitLog, queue: Queue, key: Key, gap: Gap) -> None:
     The receivers of locked ones will get the error themselves.
     """
     queue = log.state.queues.by_id(queue.id) or queue
-    runs = queue.free_in(key, gap.start, gap.end, log.now_us())
-    for first in range(0, len(runs), _RUNS):
-        some = runs[first : first + _RUNS]
-        with suppress(ConflictError):  # a receiver got some of them meanwhile
-            log.commit([Unit((answer(log, queue, RECALL, some, reason=NOT_THERE),))])
+    _finish_all_free(log, queue, [Run(*key, gap.start, gap.end - gap.start, 0)])
     seen = queue.looked_up_to(key)
     if queue.settings.order == "key" and gap.start <= seen < gap.end:
         unbound = queue.unbound.get(key[0], 0)
         with suppress(ConflictError):  # another receiver looked
             log.commit([Unit((LookEntry(queue.id, *key, seen, gap.end, (), (), unbound),))])
     log.refresh()
+
+
+def _finish_all_free(log: CommitLog, queue: Queue, ranges: Sequence[Run]) -> None:
+    """Finish the unlocked records of some ranges."""
+    queue, now = log.state.queues.by_id(queue.id) or queue, log.now_us()
+    runs = [free for each in ranges for free in queue.free_in(each.key, each.first, each.end, now)]
+    for first in range(0, len(runs), _RUNS):
+        some = runs[first : first + _RUNS]
+        with suppress(ConflictError):  # a receiver got some of them meanwhile
+            log.commit([Unit((answer(log, queue, RECALL, some, reason=NOT_THERE),))])
 
 
 def loss_of(log: CommitLog, queue: Queue, gaps: Sequence[tuple[Key, Gap]]) -> DataLossError:

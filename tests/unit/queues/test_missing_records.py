@@ -32,6 +32,15 @@ def test_records_that_compaction_dropped_are_done(store: kmq.Store):
     assert queue.stats().locked == 1
 
 
+@pytest.mark.parametrize("call", ["receive", "receive_arrow"])
+def test_records_that_compaction_dropped_count_as_nobodys(store: kmq.Store, call: str):
+    queue = _compacted(store)
+    store.seal()
+    store.compact("t")
+    queue.ack(getattr(queue, call)(100))
+    assert queue.stats() == kmq.QueueStats(0, 0, 0, delivered=1, acked=1, dead=0, expired=0)
+
+
 def test_records_that_compaction_dropped_after_their_last_delivery_hold_nobody_up(
     store: kmq.Store, clock: Clock
 ):

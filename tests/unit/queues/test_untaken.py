@@ -154,8 +154,9 @@ def test_what_nobody_can_get_any_more_is_not_told_as_acknowledged(store: kmq.Sto
     store.create_queue("q", topics=["prices"])
     _compact(store)
     assert [each.offset for each in store.queue("q").receive(9)] == [1]
-    *_, delivered, finished, compacted = _told(store, "prices", 0)
-    assert (delivered[0], compacted) == ("delivered", ("compacted", {}))
+    *_, delivered, released, finished, compacted = _told(store, "prices", 0)
+    assert (delivered[0], released[0]) == ("delivered", "released")
+    assert compacted == ("compacted", {})
     assert finished == ("finished", {"queue": "q", "reason": NOT_THERE})
 
 
