@@ -165,7 +165,17 @@ class Transaction:
                 f"the consumer is one of store {consumer._log.files.url}: a transaction of store "
                 f"{self._log.files.url} commits offsets there only"
             )
-        return consumer._offsets_to_commit(offsets)
+        try:
+            return consumer._offsets_to_commit(offsets)
+        except FencedError as lost:
+            self._give_up(lost)
+            raise
+
+    def _give_up(self, cause: KmqError) -> None:
+        """Store nothing of it, also when the caller goes on after the error."""
+        with self._turn:
+            if self._gathered is not None and self._gathered.is_open:
+                self._gathered.give_up(cause)
 
     def _by_hand(self, group: str, offsets: Offsets) -> Unit:
         state = self._log.refresh()

@@ -170,6 +170,21 @@ def test_a_transaction_with_offsets_of_a_partition_that_went_and_came_back_is_ab
     assert store.read("out").read_all()["value"].to_pylist() == [b"1", b"2", b"3"]
 
 
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_transaction_whose_offsets_were_refused_is_not_committed_by_who_goes_on(
+    shop: kmq.Store, by_hand: bool
+):
+    with shop.consumer("g", topics=["t"]) as consumer, shop.producer() as producer:
+        assert len(consumer.consume(5, timeout=0)) == 5
+        position = consumer.position()
+        consumer.subscribe(["other"])
+        with pytest.raises(kmq.TransactionAbortedError), producer.transaction() as tx:
+            tx.send("other", b"made of them")
+            with pytest.raises(kmq.KmqError, match="gets them again"):
+                tx.send_offsets(position, consumer) if by_hand else tx.commit_offsets(consumer)
+        assert shop.offsets("other") == {0: (0, 0)}
+
+
 def test_a_transaction_is_committed_though_a_partition_went_of_which_it_has_nothing(
     store: kmq.Store,
 ):
