@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 Mutant = Callable[[pytest.MonkeyPatch], None]
@@ -18,7 +18,7 @@ def check_finds(machines: Iterable[type[RuleBasedStateMachine]], how: settings) 
     """Fail unless one of these machines fails."""
     how = settings(
         how, derandomize=True, database=None, phases=(Phase.generate,), print_blob=False,
-        report_multiple_bugs=False,
+        report_multiple_bugs=False, suppress_health_check=tuple(HealthCheck),
     )  # fmt: skip
     with pytest.raises(Exception):  # noqa: B017 - whatever the model stumbles over
         for machine in machines:

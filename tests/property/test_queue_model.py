@@ -1,7 +1,8 @@
 """A queue under random calls, against a model with one small object per record.
 
 Finds: a record that two receivers hold, one that nobody gets any more, a late answer that changes
-something, an order that is broken, counts that don't add up, and a checkpoint that forgets.
+something, an order that is broken, counts that don't add up, a delivery too many or too few, and a checkpoint
+that forgets. `test_queue_mutants` plants such mistakes.
 """
 
 from __future__ import annotations
@@ -11,17 +12,10 @@ import json
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 
-from kmq_storage.errors import ConflictError, KmqError, LeaseExpiredError
+from kmq_storage.errors import ConflictError
 from kmq_storage.format.delivery_numbers import times_of
-from kmq_storage.format.entries import (
-    Entry,
-    RecordsEntry,
-    TopicEntry,
-    decode_entries,
-    encode_entry,
-)
 from kmq_storage.format.manifest import Key
 from kmq_storage.format.queue_entries import (
     ACK,
@@ -38,60 +32,27 @@ from kmq_storage.format.queue_entries import (
     AnswerEntry,
     BindEntry,
     LookEntry,
-    QueueEntry,
     Run,
     SealedSlipAcquireEntry,
-    SlipAnswerEntry,
 )
-from kmq_storage.format.schedule_entry import Schedule, ScheduleEntry
-from kmq_storage.log.binding.binding import RefusedError, Unit, bind
+from kmq_storage.format.schedule_entry import Schedule
 from kmq_storage.log.state.queues.queues import Queues, spans_of
 from kmq_storage.log.state.queues.rows import NEVER
 from kmq_storage.log.state.queues.snapshot import queues_snapshot, restore_queues, rows_snapshot
-from kmq_storage.log.state.store_state import StoreState
-from kmq_storage.model import QueueSettings, QueueStats
-from tests.property.queue_records import Model, SlipModel, Totals, one_by_one, said_while_unbound
+from tests.property.queue_records import SlipModel, one_by_one, said_while_unbound
+from tests.property.queue_under_test import KEYS, QUEUE, SLIP, TOPIC, QueueUnderTest
 
-QUEUE, TOPIC, SLIP = b"q" * 16, b"t" * 16, b"s" * 16
-KEYS: list[Key] = [(QUEUE, 0), (TOPIC, 0), (TOPIC, 1)]
-TRIES = 3
+#: How many to receive, an answer, its delay, and how long to wait then.
+TURN = st.tuples(
+    st.sampled_from([20, 2]),
+    st.sampled_from([RETRY, RETRY, None, None, EXTEND, EXTEND, RELEASE, ACK, DEAD]),
+    st.sampled_from([0, 0, 5]),
+    st.sampled_from([0, 0, 7, 60]),
+)
 
 
-class QueueModel(RuleBasedStateMachine):
-    """One queue with a log of its own and a topic of two partitions."""
-
-    order = "none"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.state = StoreState()
-        self.now = 1_000
-        self.records: dict[tuple[Key, int], Model] = {}
-        self.totals = Totals()
-        #: What somebody got, one by one; also what is answered already.
-        self.handed: list[Run] = []
-        #: The deliveries that somebody was told of, and that were not given back.
-        self.used: set[Run] = set()
-        self.slip: SlipModel | None = None
-        #: How often the topic was unbound.
-        self.unbound = 0
-        self.rounds = 0
-        definition = QueueSettings(max_deliveries=TRIES, order=self.order).to_json()
-        self._commit(QueueEntry(QUEUE, "q", definition), TopicEntry(QUEUE, "queue:q", 1, {}))
-        self._commit(TopicEntry(TOPIC, "t", 2, {}))
-        self._commit(BindEntry(QUEUE, TOPIC, "earliest"))
-
-    def _commit(self, *entries: Entry) -> list[Entry] | KmqError:
-        """What the commit says when it is read back, or why it was refused."""
-        try:
-            bound = bind(self.state, [Unit(entries)])
-        except RefusedError as refused:
-            return refused.cause
-        bound = list(decode_entries(b"".join(map(encode_entry, bound))))
-        self.state.apply(self.state.lsn + 1, self.now, bound)
-        return bound
-
-    # --- what happens -------------------------------------------------------------------
+class QueueModel(QueueUnderTest):
+    """Senders and receivers of a queue that do anything at any time."""
 
     @rule(key=st.sampled_from(KEYS), rows=st.integers(1, 12))
     def send(self, key: Key, rows: int) -> None:
@@ -113,20 +74,6 @@ class QueueModel(RuleBasedStateMachine):
             schedules.append(Schedule(row, self.now + delay if delay else 0, expires, level))
             row += 1
         self._send((QUEUE, 0), row + 1, schedules)
-
-    def _send(self, key: Key, rows: int, schedules: list[Schedule]) -> None:
-        entries: list[Entry] = [RecordsEntry(*key, rows, -1, 0, 1, 0, 0, 0, 0, 1)]
-        if schedules:
-            entries.append(ScheduleEntry(QUEUE, 0, tuple(schedules)))
-        base = self.state.topic_by_id(key[0]).parts[key[1]].end  # type: ignore[union-attr]
-        assert isinstance(self._commit(*entries), list)
-        for offset in range(base, base + rows):
-            order = offset % 3 if self.order == "key" else 0
-            looked = self.order != "key"
-            self.records[key, offset] = Model(key, offset, order=order, looked=looked)
-        for each in schedules:
-            record = self.records[key, base + each.row]
-            record.at, record.expires, record.priority = each.at, each.expires, each.priority
 
     @rule(key=st.sampled_from(KEYS), rows=st.integers(1, 9))
     def look(self, key: Key, rows: int) -> None:
@@ -199,25 +146,6 @@ class QueueModel(RuleBasedStateMachine):
         if slip is not None and self.now < slip.until and (left := self._left(slip)):
             slip.noted.add(data.draw(st.sampled_from(left)))
 
-    def _left(self, slip: SlipModel) -> list[Run]:
-        return [run for run in slip.runs if run not in slip.noted | slip.others]
-
-    def _must_be_taken_over(self) -> bool:
-        return self.slip is not None and self.slip.until <= self.now
-
-    def _ending(self, by: int) -> SlipAnswerEntry:
-        assert self.slip is not None
-        noted = () if by == TAKING_OVER else tuple(sorted(self.slip.noted))
-        return SlipAnswerEntry(QUEUE, ACK, self.now, 0, noted, SLIP, self.slip.round, by)
-
-    def _settled(self) -> None:
-        """A commit says what was noted: it is done, though a lock may have ended meanwhile."""
-        for run in self.slip.noted if self.slip else ():
-            record = self.records[(run.topic_id, run.partition), run.first]
-            assert (record.state, record.number) == ("held", run.delivery), "nobody else got it"
-            self._answered(record, ACK, 0)
-        self.slip = None
-
     @rule()
     def end_slip(self) -> None:
         if self.slip is not None:
@@ -240,39 +168,13 @@ class QueueModel(RuleBasedStateMachine):
             self._settled()
             assert isinstance(self._commit(ending), ConflictError)
 
-    def _expected(self, most: int, *, each_once: bool) -> list[Model]:
-        """The records that can be had now, in their order; perhaps of each key one."""
-        live = [r for r in self.records.values() if r.state != "done" and not r.is_over(self.now)]
-        in_the_way = [
-            r
-            for r in live
-            if (r.at > self.now and r.state in ("held", "waiting")) or r.count >= TRIES
-        ]
-        if self.order == "strict" and in_the_way:
-            return []
-        busy = {r.order for r in in_the_way if r.order} if self.order == "key" else set()
-        turn = self.totals.turns % len(KEYS)
-        turns = {key: n for n, key in enumerate(KEYS[turn:] + KEYS[:turn])}
-        due = [r for r in live if r.at <= self.now < r.expires and r.count < TRIES]
-        good = [r for r in due if r.looked and r.order not in busy]
-        good.sort(key=lambda r: (-r.priority, turns[r.key], r.offset))
-        if each_once:
-            orders = [r.order for r in good]
-            good = [r for n, r in enumerate(good) if not r.order or r.order not in orders[:n]]
-        return good[:most]
-
-    def _expire(self) -> None:
-        for record in self.records.values():
-            if record.state != "done" and record.is_over(self.now):
-                record.state = "done"
-                self.totals.expired += 1
-
     @rule(
         data=st.data(),
         what=st.sampled_from([ACK, RETRY, EXTEND, DEAD, RELEASE]),
         delay=st.integers(0, 40),
+        behind=st.integers(0, 20),
     )
-    def answer(self, data: st.DataObject, what: int, delay: int) -> None:
+    def answer(self, data: st.DataObject, what: int, delay: int, behind: int) -> None:
         if not self.handed:
             return
         noted = set() if self.slip is None else self.slip.noted
@@ -280,47 +182,45 @@ class QueueModel(RuleBasedStateMachine):
         if not newest:
             return
         runs = data.draw(st.lists(st.sampled_from(newest), min_size=1, max_size=4, unique=True))
-        at = self.now + delay
-        if self.slip is not None:
-            self.slip.others.update(runs)
-        result = self._commit(AnswerEntry(QUEUE, what, self.now, at, tuple(runs)))
-        records = [self.records[(run.topic_id, run.partition), run.first] for run in runs]
-        in_time = all(
-            record.state == "held" and record.at > self.now and record.number == run.delivery
-            for record, run in zip(records, runs, strict=True)
-        )
-        assert isinstance(result, list if in_time else LeaseExpiredError)
-        if in_time:
-            for record in records:
-                self._answered(record, what, at)
+        self.say(runs, what, delay, behind)
 
-    def _answered(self, record: Model, what: int, at: int) -> None:
-        record.answer(what, at)
-        self.totals.acked += what == ACK
-        self.totals.dead += what == DEAD
-        if what == RELEASE:
-            self.used.discard(Run(*record.key, record.offset, 1, record.number))
-            self.totals.delivered -= 1
+    @rule(
+        turns=st.lists(TURN, min_size=1, max_size=5),
+        lock=st.integers(1, 20),
+        behind=st.sampled_from([0, 60]),
+    )
+    def work(self, turns: list[tuple[int, int | None, int, int]], lock: int, behind: int) -> None:
+        """One receives, and answers or lets the lock end; with every turn comes a late answer."""
+        before: list[Run] = []
+        for most, what, delay, pause in turns:
+            if not self._expected(1, each_once=False):
+                first = 7 if self.order == "none" else 4
+                self._send(KEYS[0], 4, [Schedule(2, 0, NEVER, first)])
+            begin = len(self.handed)
+            self.acquire(most, lock, noting=False)
+            got = self.handed[begin:]
+            if before and not self.is_in_time(before, self.now):
+                self.say(before, ACK, 0, behind)
+            if got and what is not None:
+                self.say(got, what, delay, 0)
+            self.now += pause
+            self.what_is_given_up_is_known()
+            self.the_counts_add_up()
+            before = got
 
     @rule()
     def bury(self) -> None:
         """Records that were handed out too often become dead letters."""
         runs = self.state.queue("q").exhausted(self.now)
-        found = {(run[:2], run.first) for run in one_by_one(runs)}
-        assert found == {
-            place
-            for place, record in self.records.items()
-            if record.state != "done" and record.at <= self.now and record.count >= TRIES
-        }
         if runs:
             result = self._commit(AnswerEntry(QUEUE, EXHAUSTED, self.now, 0, tuple(runs)))
             if self._must_be_taken_over():
                 assert isinstance(result, ConflictError)
                 return
             assert isinstance(result, list)
-            for place in found:
-                self.records[place].state = "done"
-            self.totals.dead += len(found)
+            for run in one_by_one(runs):
+                self.records[run[:2], run.first].state = "done"
+                self.totals.dead += 1
 
     @rule(data=st.data())
     def recall(self, data: st.DataObject) -> None:
@@ -347,42 +247,6 @@ class QueueModel(RuleBasedStateMachine):
         restore_queues(restored, json.loads(json.dumps(members)), rows)
         self.state.queues.add(next(iter(restored)))
 
-    # --- what is always so --------------------------------------------------------------
-
-    @invariant()
-    def the_counts_add_up(self) -> None:
-        queue = self.state.queue("q")
-        stats = queue.stats(spans_of(self.state, queue), self.now, {})
-        live = [r for r in self.records.values() if r.state != "done"]
-        held = [r for r in live if r.state == "held" and r.at > self.now]
-        over = [r for r in live if r.is_over(self.now)]
-        later = [r for r in live if r.state != "held" and r.at > self.now and r not in over]
-        ready, t = len(live) - len(held) - len(over) - len(later), self.totals
-        assert stats == QueueStats(
-            ready, len(held), len(later), t.delivered, t.acked, t.dead, t.expired + len(over)
-        )
-
-    @invariant()
-    def what_is_not_finished_is_known(self) -> None:
-        queue = self.state.queue("q")
-        for key, (_, end) in spans_of(self.state, queue).items():
-            rows = queue.unfinished(key, end, self.now, None)
-            expected = [
-                r.offset
-                for r in sorted(self.records.values(), key=lambda r: r.offset)
-                if r.key == key and r.state != "done" and not r.is_over(self.now)
-            ]
-            assert rows["offset"].tolist() == expected
-
-    @invariant()
-    def all_below_what_may_be_trimmed_is_finished(self) -> None:
-        queue = self.state.queue("q")
-        for key, (_, end) in spans_of(self.state, queue).items():
-            done = queue.done_below(key, end)
-            assert all(
-                r.state == "done" for r in self.records.values() if r.key == key and r.offset < done
-            )
-
 
 class KeyedModel(QueueModel):
     order = "key"
@@ -392,8 +256,12 @@ class StrictModel(QueueModel):
     order = "strict"
 
 
-@pytest.mark.parametrize("machine", [KeyedModel, StrictModel, QueueModel])
+MACHINES = (KeyedModel, StrictModel, QueueModel)
+#: As many steps as each of them takes in a run.
+STEPS = settings(stateful_step_count=30)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
 def test_a_queue_does_what_its_model_does(machine: type[QueueModel]):
     examples = settings.default.max_examples // 5 if settings.default else 20
-    how = settings(stateful_step_count=30, max_examples=examples)
-    run_state_machine_as_test(machine, settings=how)
+    run_state_machine_as_test(machine, settings=settings(STEPS, max_examples=examples))
