@@ -1,7 +1,8 @@
 """The members of a group under random calls, against what each of them believes.
 
 Finds: two who read one partition, a commit of who lost it, a hand-over before the last commit of
-the old owner, a plan that overrules one it never saw, and partitions that nobody gets.
+the old owner, a plan that overrules one it never saw, a release that an older plan asked for, and
+partitions that nobody gets. `test_group_mutants` plants such mistakes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from kmq_storage.log.state.group_state import Group
 from kmq_storage.log.state.store_state import StoreState
 
 RECORDS = 1_000
+#: What members do by what they saw.
+CALLS = ["_release", "_change_interest", "_leave", "_stall", "_release", "_renew", "_plan_away"]
 INTERESTS = [Interest(("a",)), Interest(("a", "b")), Interest(pattern="b|c"), Interest(pattern="")]
 
 
@@ -42,8 +45,15 @@ class Member:
     alive: bool = True
     generation: int = 0
     plan: GroupPlan = field(default_factory=GroupPlan)
+    #: How many plans and releases there were when it looked last.
+    seen: int = 0
     #: The next offset of each partition that it reads.
     positions: dict[Key, int] = field(default_factory=dict)
+
+    @property
+    def has_to_release(self) -> bool:
+        """Whether it knows of a partition that it shall give away."""
+        return any(self.plan.owners[key] == self.epoch for key in self.plan.targets)
 
 
 def _is_in(interest: Interest, topic: str) -> bool:
@@ -61,6 +71,8 @@ class GroupModel(RuleBasedStateMachine):
         self.state = StoreState()
         self.members: list[Member] = []
         self.committed: dict[Key, int] = {}
+        #: How many plans and releases there were.
+        self.changes = 0
         #: A topic that is made again has another id.
         self.ids = {name: name.encode() * 16 for name in "abc"}
         self._define("a", 3)
@@ -87,7 +99,10 @@ class GroupModel(RuleBasedStateMachine):
         return self.state.groups.get("g") or Group()
 
     def _planned(self, member: Member, plan: GroupPlan) -> bool:
-        return self._commit(GroupPlanEntry("g", member.generation + 1, plan))
+        accepted = self._commit(GroupPlanEntry("g", member.generation + 1, plan))
+        assert accepted == (member.seen == self.changes), "it saw what it overrules"
+        self.changes += accepted
+        return accepted
 
     def _one(self, data: st.DataObject, *, alive: bool = True) -> Member | None:
         found = [each for each in self.members if each.alive or not alive]
@@ -97,12 +112,15 @@ class GroupModel(RuleBasedStateMachine):
 
     @rule(interest=st.sampled_from(INTERESTS), name=st.sampled_from(["", "", "x", "y"]))
     def join(self, interest: Interest, name: str) -> None:
+        self._enter(interest, name)
+
+    def _enter(self, interest: Interest, name: str = "") -> None:
         number = len(self.members)
         planned = PlannedMember(
             f"{number:032x}", name or f"m{number}", bool(name), "c", self.assignor, 1.0, interest
         )
         epoch = self.group.generation + 1
-        new = Member(planned, epoch, generation=self.group.generation)
+        new = Member(planned, epoch, generation=self.group.generation, seen=self.changes)
         plan = planning.with_member(self.group.plan, epoch, planned, topics_of(self.state))
         assert self._planned(new, plan)
         self.members.append(new)
@@ -116,6 +134,7 @@ class GroupModel(RuleBasedStateMachine):
     def _look(self, member: Member) -> None:
         """See the group as it is: stop reading what is not one's own, begin with what is."""
         member.generation, member.plan = self.group.generation, self.group.plan
+        member.seen = self.changes
         if member.epoch not in member.plan.members:
             member.alive = False  # it would join again, as another one
             return
@@ -169,7 +188,15 @@ class GroupModel(RuleBasedStateMachine):
         if not keys:
             return
         entries: list[Entry] = [self._offsets(member, key) for key in read]
-        if self._commit(*entries, GroupReleaseEntry("g", member.epoch, tuple(keys))):
+        plan = self.group.plan
+        is_asked = member.epoch in plan.members and all(
+            plan.owners.get(key) == member.epoch and key in plan.targets for key in keys
+        )
+        accepted = self._commit(*entries, GroupReleaseEntry("g", member.epoch, tuple(keys)))
+        assert accepted == is_asked
+        self.changes += accepted
+        if accepted:
+            assert all(self.group.plan.owners[key] == plan.targets[key] for key in keys)
             for key in read:
                 self._note(member, key)
         for key in read:
@@ -178,7 +205,11 @@ class GroupModel(RuleBasedStateMachine):
     @rule(data=st.data(), interest=st.sampled_from(INTERESTS))
     def change_interest(self, data: st.DataObject, interest: Interest) -> None:
         member = self._one(data)
-        if member and member.epoch in member.plan.members:
+        if member:
+            self._change_interest(member, interest)
+
+    def _change_interest(self, member: Member, interest: Interest) -> None:
+        if member.epoch in member.plan.members:
             topics = topics_of(self.state)
             named = {topics[name][0] for name in topics if _is_in(interest, name)}
             kept = {key: at for key, at in member.positions.items() if key[0] in named}
@@ -190,7 +221,11 @@ class GroupModel(RuleBasedStateMachine):
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
         member = self._one(data)
-        if member and member.epoch in member.plan.members:
+        if member:
+            self._leave(member)
+
+    def _leave(self, member: Member) -> None:
+        if member.epoch in member.plan.members:
             plan = planning.without(member.plan, {member.epoch}, topics_of(self.state))
             if self._planned(member, plan):
                 member.alive = False
@@ -243,6 +278,37 @@ class GroupModel(RuleBasedStateMachine):
         if not planning.is_complete(member.plan, topics):
             self._planned(member, planning.renewed(member.plan, topics))
 
+    @precondition(lambda self: sum(each.alive for each in self.members) > 1)
+    @rule(data=st.data(), calls=st.lists(st.sampled_from(CALLS), min_size=2, max_size=4))
+    def race(self, data: st.DataObject, calls: list[str]) -> None:
+        """All look at one time; then some act, of whom the later ones know nothing of that."""
+        if not self.group.plan.targets:
+            self._enter(INTERESTS[1])
+        for member in self.members:
+            if member.alive:
+                self._look(member)
+        for call in calls:
+            able = [each for each in self.members if each.alive]
+            if call == "_release":
+                able = [each for each in able if each.has_to_release]
+            member = data.draw(st.sampled_from(able)) if able else None
+            if member and call == "_change_interest":
+                self._change_interest(member, data.draw(st.sampled_from(INTERESTS)))
+            elif member:
+                getattr(self, call)(member)
+            self.members_read_only_what_is_theirs()
+
+    def _stall(self, member: Member) -> None:
+        """It is taken for dead by the next one, and goes on without knowing it."""
+        others = [each for each in self.members if each.alive and each is not member]
+        if others:
+            member.alive = False
+            self._look(others[0])
+            self._plan_away(others[0])
+            for key in sorted(member.positions):
+                self._commit_offset(member, key)
+            self._release(member)
+
     # --- what must hold -----------------------------------------------------------------
 
     @invariant()
@@ -259,6 +325,11 @@ class GroupModel(RuleBasedStateMachine):
         assert set(plan.owners.values()) | set(plan.targets.values()) <= set(plan.members)
         assert set(plan.targets) <= set(plan.owners)
         assert all(plan.owners[key] != target for key, target in plan.targets.items())
+
+    @invariant()
+    def names_are_there_once(self) -> None:
+        names = [each.name for each in self.group.plan.members.values() if each.static]
+        assert len(names) == len(set(names))
 
     def teardown(self) -> None:
         """When those who live look, plan and release in turns, all is read by one each."""

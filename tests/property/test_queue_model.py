@@ -1,8 +1,8 @@
 """A queue under random calls, against a model with one small object per record.
 
 Finds: a record that two receivers hold, one that nobody gets any more, a late answer that changes
-something, an order that is broken, counts that don't add up, a delivery too many or too few, and a checkpoint
-that forgets. `test_queue_mutants` plants such mistakes.
+something, an order that is broken, counts that don't add up, a delivery too many or too few, and a
+checkpoint that forgets. `test_queue_mutants` plants such mistakes.
 """
 
 from __future__ import annotations
