@@ -203,7 +203,7 @@ class Ahead:
             self._settle()
             return None
         begun = Slip(number, found.until, found.runs, boot=page.boot)
-        self._slip, self._is_sorting = OpenSlip(self._log, self._queue_id, page, begun, since), True
+        self._slip, self._is_sorting = OpenSlip(self._log, queue, page, begun, since), True
         return found, self._slip
 
     def keep(self, slip: OpenSlip, records: list[Delivery], wanted: int) -> list[Delivery]:

@@ -22,7 +22,7 @@ from kmq_storage.model import QueueInfo, QueueSettings, QueueStats, TopicSetting
 from kmq_storage.names import check_name, queue_log
 from kmq_storage.queues.filters import checked_filter
 from kmq_storage.queues.looking import entering_later
-from kmq_storage.queues.slips import with_notes
+from kmq_storage.queues.slips import disown_all, take_over_all, with_notes
 from kmq_storage.settings import Rule, checked, differences, durations, waits, whole_numbers, words
 from kmq_storage.topics import offsets_for_time
 
@@ -171,6 +171,7 @@ def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
     if entries:
         log.commit([Unit(tuple(entries))])
         log.refresh()
+        take_over_all(log, queue, {entry.topic_id for entry in entries})
 
 
 def delete_queue(log: CommitLog, name: str) -> None:
@@ -179,6 +180,7 @@ def delete_queue(log: CommitLog, name: str) -> None:
     own_log = TopicEntry(queue.id, queue_log(name), 0, {})
     log.commit([Unit((QueueEntry(queue.id, name, None), own_log))])
     log.refresh()
+    disown_all(log, queue)
 
 
 def list_queues(log: CommitLog) -> list[QueueInfo]:

@@ -14,7 +14,7 @@ process, or the receiver sees the mark and asks the log whether the note was rea
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
 
@@ -251,6 +251,21 @@ def take_over_ended(log: CommitLog, queue: Queue) -> None:
         with suppress(ConflictError, NotFoundError):
             take_over(log, queue.id, SlipPage(log.files, slip_id), slip)
         log.refresh()
+
+
+def take_over_all(log: CommitLog, queue: Queue, topic_ids: Collection[bytes]) -> None:
+    """End all slips with records of topics, so that later answers for these are refused."""
+    for slip_id, slip in list(queue.slips.items()):
+        if any(run.topic_id in topic_ids for run in slip.runs):
+            with suppress(ConflictError, NotFoundError):  # another process ended it
+                take_over(log, queue.id, SlipPage(log.files, slip_id), slip)
+    log.refresh()
+
+
+def disown_all(log: CommitLog, queue: Queue) -> None:
+    """Have the receivers of a deleted queue ask the log whether their later notes count."""
+    for slip_id, slip in list(queue.slips.items()):
+        SlipPage(log.files, slip_id).take_over(slip)
 
 
 def take_over(log: CommitLog, queue_id: bytes, page: SlipPage, slip: Slip) -> None:
