@@ -19,6 +19,7 @@ from kmq_spark.client.handles.living import Living
 from kmq_spark.client.opening import open_store
 from kmq_spark.client.orderly.rules import OrderlyContext, OrderlyStatus
 from kmq_spark.client.records.record import Record
+from kmq_spark.errors import InvalidRequestError
 from kmq_storage.model import Commit
 
 P = ParamSpec("P")
@@ -94,6 +95,8 @@ class Store(Handle[store.Store], twin=store.Store):
 
         async def opened() -> OrderlyConsumer:
             loop = asyncio.get_running_loop()
+            if not callable(listener):
+                raise InvalidRequestError(f"listener must be callable, not {listener!r}")
 
             def listen(records: list[Record], context: OrderlyContext) -> OrderlyStatus:
                 answer = found.answer(listener, records, context)

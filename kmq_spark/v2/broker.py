@@ -88,7 +88,7 @@ class Kmq(StaysHere):
         """Return the next message of a consumer, which acknowledges it.
 
         None when none comes within `timeout_ms` milliseconds (by default without waiting), and for
-        an unknown id.
+        an unknown id. IllegalStateError while the id is that of a group with live members.
         """
         seconds = 0.0 if timeout_ms is None else checked_milliseconds("timeout_ms", timeout_ms)
         record = self._reader.next_record(id, seconds)

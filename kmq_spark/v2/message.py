@@ -43,7 +43,8 @@ def encoded(message: object) -> tuple[bytes, dict[str, bytes]]:
 def _to_json(what: str, value: Any) -> bytes:
     try:
         text = json.dumps(value, allow_nan=False)
-        if repr(json.loads(text)) == repr(value) and (what == "body" or isinstance(value, dict)):
+        is_same = _is_plain(value) and repr(json.loads(text)) == repr(value)
+        if is_same and (what == "body" or isinstance(value, dict)):
             return text.encode()
         why = "it would come back as something else"  # a tuple as a list, a number that is a key
     except (TypeError, ValueError, RecursionError) as error:
@@ -53,12 +54,33 @@ def _to_json(what: str, value: Any) -> bytes:
     raise InvalidRequestError(f"{what} must be {said}", field=what)
 
 
+def _is_plain(value: Any) -> bool:
+    """Whether it is of no types but those that JSON gives back."""
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain(each) for key, each in value.items())
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
 def decoded(record: Record) -> KmqMessage:
-    """Return the message of a record; a record of other programs has its value as the body."""
+    """Return the message of a record; a record of other programs has its value as the body.
+
+    InvalidRequestError for one that has the headers of a message, and is none.
+    """
     headers, body = dict(record.headers), record.value
     own, kind = headers.get(_HEADERS), headers.get(_BODY)
-    if kind == b"text":
-        body = body.decode()
-    elif kind == b"json":
-        body = json.loads(body)
-    return KmqMessage(None if own is None else json.loads(own), body)
+    try:
+        if kind == b"text":
+            body = body.decode()
+        elif kind == b"json":
+            body = json.loads(body)
+        return KmqMessage(None if own is None else json.loads(own), body)
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        place = f"offset {record.offset} of {record.topic}-{record.partition}"
+        raise InvalidRequestError(
+            f"the record at {place} has headers of a KmqMessage, and is none: {error}",
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+        ) from error

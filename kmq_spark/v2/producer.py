@@ -29,6 +29,8 @@ class KmqProducer(Resource):
         self._producers: dict[str, Producer] = {}
         #: Open transactions, and lost ones until they are aborted.
         self._transactions: dict[str, Transaction] = {}
+        #: The topics whose transaction was refused a message, as they were full.
+        self._full: set[str] = set()
 
     @property
     def auto_commit(self) -> bool:
@@ -62,17 +64,23 @@ class KmqProducer(Resource):
         return True
 
     def send_without_lock(self, topic: str, message: KmqMessage) -> bool:
-        """Send a message in the transaction of its topic; False when it isn't taken (a full topic).
+        """Send a message in the transaction of its topic; False when the topic is full.
 
-        After False the transaction can only be aborted.
+        After False the transaction can only be aborted. TransactionAbortedError when it was lost in
+        another way.
         """
         transaction = self._begun(topic)
         value, headers = encoded(message)
         if transaction.is_open and self._is_full(topic):
             transaction.abort()
-        if transaction.is_open:
-            transaction.send(topic, value, headers=headers)
-        return transaction.is_open
+            self._full.add(topic)
+        if topic in self._full:
+            return False
+        self._store.log.check_open()
+        if transaction.is_lost:
+            raise _lost(topic)
+        transaction.send(topic, value, headers=headers)
+        return True
 
     def begin_transaction(self, topic: str) -> None:
         """Begin a transaction of a topic; needs `auto_commit=False`.
@@ -88,6 +96,7 @@ class KmqProducer(Resource):
         if self._has_open(topic):
             raise IllegalStateError(f"a transaction of Topic[{topic}] is open already")
         self._transactions[topic] = producer.begin_transaction()
+        self._full.discard(topic)
 
     def commit_transaction(self, topic: str) -> None:
         """Store everything sent in the transaction: seen at once, with no other message in between.
@@ -96,10 +105,7 @@ class KmqProducer(Resource):
         full.
         """
         if self._begun(topic).is_lost:
-            raise TransactionAbortedError(
-                f"nothing of the transaction of Topic[{topic}] is stored: a message was "
-                "refused; abort it, and begin another one"
-            )
+            raise _lost(topic)
         self._producers[topic].commit_transaction()
         del self._transactions[topic]
 
@@ -145,3 +151,10 @@ class KmqProducer(Resource):
         self._closed = True
         for producer in list(self._producers.values()):
             producer.close()
+
+
+def _lost(topic: str) -> TransactionAbortedError:
+    return TransactionAbortedError(
+        f"nothing of the transaction of Topic[{topic}] is stored: a message was refused, or its "
+        "commit; abort it, and begin another one"
+    )

@@ -49,6 +49,8 @@ class _Seen:
     topic_id: bytes
     #: The offset of its next record; None when it is not registered.
     place: int | None
+    #: Whether it has, or had, members; a reader here is none, and moves it without live ones only.
+    has_members: bool
 
 
 class SharedReader:
@@ -88,8 +90,8 @@ class SharedReader:
         """Return the next record of a group; None without one in time, and for an unknown group.
 
         The group is past the record when this returns, and also when the process is killed just
-        before. DataLossError, once for a group, where a repair cut records out; the group is behind
-        them then.
+        before. IllegalStateError while it has live members. DataLossError, once for a group, where
+        a repair cut records out; the group is behind them then.
         """
         record = self._take(self._log.state, group)
         now = self._log.environment.monotonic
@@ -127,9 +129,10 @@ class SharedReader:
         # Other threads move the state on meanwhile: what is read first must be the older one.
         generation = known.generation
         place = known.offsets.get(topic.id, {}).get(0)
-        return _Seen(
-            generation, topic.id, None if place is None else max(place, topic.parts[0].first)
-        )
+        has_members = bool(known.plan.members or known.client)
+        if place is not None:
+            place = max(place, topic.parts[0].first)
+        return _Seen(generation, topic.id, place, has_members)
 
     def _start(self) -> int:
         return single_partition(self._log.written_state(), self._topic).parts[0].first
@@ -141,6 +144,8 @@ class SharedReader:
         one, the second is refused. It does not wait for the disk, so after a power failure records
         may come again.
         """
+        if seen.has_members:
+            check_idle(self._log, group)
         member = self._log.environment.new_uuid().hex
         entries = (
             GroupOffsetsEntry(group, -1, seen.topic_id, ((0, place),)),

@@ -10,6 +10,8 @@ import asyncio
 import threading
 from pathlib import Path
 
+import pytest
+
 import kmq_spark as kmq
 from kmq_spark import aio
 from tests.unit.orderly.listening import SUCCESS, SUSPEND, fill
@@ -90,4 +92,15 @@ def test_a_listener_that_awaits_nothing_may_be_a_plain_function(tmp_path: Path):
     with kmq.open(tmp_path / "s") as store:
         store.create_topic("t")
         fill(store, {0: 1})
+    asyncio.run(main())
+
+
+def test_a_listener_that_can_not_be_called_is_refused_as_by_the_twin(tmp_path: Path):
+    async def main() -> None:
+        async with aio.open(tmp_path / "s") as store:
+            await store.create_topic("t")
+            for bad in (5, None):
+                with pytest.raises(kmq.InvalidRequestError, match=f"be callable, not {bad}"):
+                    await store.orderly_consumer("g", ["t"], bad)  # type: ignore[arg-type]
+
     asyncio.run(main())

@@ -237,3 +237,21 @@ def test_after_a_transaction_that_was_open_for_too_long_another_one_begins(
     producer.send_without_lock(TOPIC, KmqMessage(None, "in time"))
     producer.commit_transaction(TOPIC)
     assert bodies(array) == ["in time"]
+
+
+def test_a_message_is_refused_as_one_of_a_full_topic_only_where_the_topic_is_full(
+    store: kmq.Store, producer: KmqProducer, array: Kmq
+):
+    producer.begin_transaction(TOPIC)
+    producer.send(TOPIC, KmqMessage(None, 1))
+    store.delete_topic(TOPIC)
+    with pytest.raises(kmq.TransactionAbortedError):
+        producer.commit_transaction(TOPIC)
+    with pytest.raises(kmq.TransactionAbortedError, match="abort it"):
+        producer.send(TOPIC, KmqMessage(None, 2))
+    producer.abort_transaction(TOPIC)
+    KmqBroker(store).create_topic(TOPIC)
+    producer.begin_transaction(TOPIC)
+    store.close()
+    with pytest.raises(kmq.ClosedError):
+        producer.send(TOPIC, KmqMessage(None, 3))
