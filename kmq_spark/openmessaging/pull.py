@@ -251,13 +251,13 @@ class PullConsumer(StoreUser):
             of = place, offsets, part.batch, extras, self._shared_headers
             names[place[0]].append(stored.messages_of(*of))
         now = self._now()
-        found = _in_turns(names.values())
-        first = self._due(found, now) if decides else list(islice(found, 1))
         came: list[stored.Stored] = []
         while self._later and self._later[0][0] <= now:
             came.append(heapq.heappop(self._later)[1])
-        self._ready = chain(first, found, came)
-        return bool(first or came)
+        found = chain(came, _in_turns(names.values()))
+        first = self._due(found, now) if decides or came else list(islice(found, 1))
+        self._ready = chain(first, found)
+        return bool(first)
 
     def _let_in(self, part: Slice) -> Slice:
         """The messages of a slice that the filters of the queue's binding let in."""
@@ -295,11 +295,19 @@ class PullConsumer(StoreUser):
         """
         self._check_open()
         found = place_of(message_id)
-        if found is None or found[:2] not in self._progress:
+        if found is None or not self._has(found[:2], found[2]):
             raise InvalidRequestError(f"no message of queue {self.queue} has id {message_id!r}")
         self.acknowledges = True
         self._progress[found[:2]].finish(found[2])
         self._store_positions()
+
+    def _has(self, place: Place, offset: int) -> bool:
+        """Whether there is, or was, a message at an offset of what the queue reads."""
+        progress = self._progress.get(place)
+        if progress is None or offset < progress.end:
+            return progress is not None
+        topic = self._log.refresh().find_topic(place[0])
+        return topic is not None and offset < topic.partition(place[1]).end
 
     def _positions(self) -> dict[Place, int]:
         """Per place the first message that is not done: acknowledged, or handed out."""

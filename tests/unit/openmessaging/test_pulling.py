@@ -308,6 +308,7 @@ def test_a_message_that_is_too_old_is_not_handed_out(
         ({"Timeout": "soon", "StartTime": 5}, (5, math.inf, 4)),
         ({"Timeout": math.nan, "StopTime": 7}, (-math.inf, 7, 4)),
         ({"Timeout": 10, "BornTimestamp": "today", "StoreTimestamp": 50}, (-math.inf, 60, 4)),
+        ({"Timeout": 10, "StartTime": 99, "BornTimestamp": 1}, (-math.inf, 11, 4)),
         ({"Priority": "high"}, (-math.inf, math.inf, 4)),
         ({"Priority": math.nan}, (-math.inf, math.inf, 4)),
         ({"Priority": "9", "StartTime": "5", "StopTime": "7"}, (5, 7, 9)),

@@ -225,3 +225,31 @@ def test_what_is_sent_is_stored_soon_without_flush(producer: oms.Producer, setti
         store.consumer(topics=["t"]) as consumer,
     ):
         assert consumer.poll(timeout=30).value == b"x"  # type: ignore[union-attr]
+
+
+def test_a_batch_for_a_partition_is_stored_there_under_the_keys_of_its_messages(
+    settings: oms.KeyValue, producer: oms.Producer
+):
+    with kmq.open(str(settings.get_string("STORE_PATH"))) as store:
+        store.create_topic("t", partitions=3)
+        batch = producer.create_batch_to_partition("t:2")
+        for body, keys in ((b"1", {"SearchKey": "s", "ShardingKey": "k"}), (b"2", {})):
+            message = producer.create_bytes_message_to_topic("t", body)
+            for name, key in keys.items():
+                message.put_headers(name, key)
+            batch.send(message)
+        batch.commit()
+        rows = store.read("t", columns=["partition", "key", "value"]).read_all().to_pylist()
+    assert rows == [
+        {"partition": 2, "key": b"s", "value": b"1"},
+        {"partition": 2, "key": None, "value": b"2"},
+    ]
+
+
+def test_a_batch_is_stored_behind_what_lingers(settings: oms.KeyValue, producer: oms.Producer):
+    producer._producer._pending._linger = 60.0
+    producer.send(producer.create_bytes_message_to_topic("t", b"before"))
+    batch = producer.create_batch_to_partition("t")
+    batch.send(producer.create_bytes_message_to_topic("t", b"batch"))
+    batch.commit()
+    assert bodies(attached(settings, topics=["t"])) == [b"before", b"batch"]
