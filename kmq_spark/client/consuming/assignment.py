@@ -78,8 +78,9 @@ class Assignment:
         """Read what this subscription names from now on; what it names still goes on as it is."""
         self.fetcher.put_back()
         state = self.seen()
-        is_in = self._member is None or self._member.is_in(state)
-        named = set(wanted.resolve(state)) if is_in else set()
+        if self._member is not None and not self._member.is_in(state):
+            self._lose(state, list(self.fetcher.positions))
+        named = set(wanted.resolve(state))
         going = [each for each in self.fetcher.positions if each not in named]
         try:
             self._tell_of_the_end(going)
@@ -178,7 +179,8 @@ class Assignment:
         held = [each for each in self.fetcher.positions if each.key in moving]
         going = [] if giving is Giving.NONE else self.ready_to_go(held)
         if giving is Giving.IDLE and self._subscription.on_revoke is None:
-            going = [each for each in going if not self._is_in_the_making(state, each)]
+            busy = self.uncommitted.among(going, self.places(), state)
+            going = [each for each in going if each not in busy]
         staying = {each.key for each in held} - {each.key for each in going}
         if not moving:
             self._failing_since = None  # no other member waits any more
@@ -215,7 +217,8 @@ class Assignment:
 
     def _lose(self, state: StoreState, partitions: list[TopicPartition]) -> None:
         """Stop reading partitions that were taken from this consumer, and call `on_lost`."""
-        self.uncommitted.was_robbed |= self._part_with(state, partitions)
+        robbed = self.uncommitted.part(partitions, self.places(), state, lost=True)
+        self.uncommitted.was_robbed |= robbed
         self._remove(partitions)
         self._tell(self._subscription.on_lost, partitions)
 
@@ -228,24 +231,8 @@ class Assignment:
         if partitions and self._member is not None:
             with suppress(KmqError):
                 self._log.refresh()  # the callback may have committed them
-            self._part_with(self._log.state, partitions)
+            self.uncommitted.part(partitions, self.places(), self._log.state)
         self._remove(partitions)
-
-    def _part_with(self, state: StoreState, partitions: list[TopicPartition]) -> bool:
-        """Whether the caller has records of these partitions that come again elsewhere."""
-        found = False
-        for each in partitions:
-            if self._is_in_the_making(state, each):
-                self.uncommitted.gone.add(each)
-                found = True
-            self.uncommitted.end(each)
-        return found
-
-    def _is_in_the_making(self, state: StoreState, each: TopicPartition) -> bool:
-        """Whether the caller has records of a partition that are not committed."""
-        topic, at = state.topic_by_id(each.topic_id), self.places().get(each, NO_POSITION)
-        start = at if topic is None else topic.partition(each.partition).first
-        return self.uncommitted.reached(each, at) > max(start, self._committed(state, each) or 0)
 
     def revoke(self) -> None:
         """Call back that nothing is read any more."""
@@ -330,6 +317,7 @@ class Assignment:
         try:
             self.check_topics(state, given)
             member.commit(state, given, durable=durable)
+            self.uncommitted.note(given)
         except OffsetOutOfRangeError:
             state = self._log.refresh()
             if offsets is not None or self.uncommitted_positions(state) == given:

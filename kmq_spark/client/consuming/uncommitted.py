@@ -6,6 +6,7 @@ once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 from kmq_spark.client.consuming.fetcher import NO_POSITION
@@ -13,6 +14,7 @@ from kmq_spark.client.consuming.subscription import TopicPartition, by_topic
 from kmq_spark.errors import FencedError
 from kmq_storage.groups.administration import Offsets
 from kmq_storage.log.state.group_state import Ownership
+from kmq_storage.log.state.store_state import StoreState
 
 
 class Giving(Enum):
@@ -45,7 +47,7 @@ class Uncommitted:
     def begin(self, partition: TopicPartition, position: int) -> None:
         """Note where a partition begins to hand out records."""
         self._begins[partition] = position
-        self._owned[partition] = Ownership(self._group, partition.topic, partition.partition)
+        self._owned[partition] = Ownership(self._group, *partition)
 
     def owned(self, offsets: Offsets) -> tuple[Ownership, ...]:
         """Return what must still be owned, without a break, when these offsets are committed."""
@@ -69,12 +71,55 @@ class Uncommitted:
         has_some = position > self._begins.get(partition, NO_POSITION)
         return max(reached, position) if has_some else reached
 
-    def end(self, partition: TopicPartition) -> None:
-        """Forget a partition, which is no longer read, before another member can have it."""
-        if partition in self._owned:
-            self._owned.pop(partition).is_over = True
-        self._begins.pop(partition, None)
-        self._reached.pop(partition, None)
+    def note(self, offsets: Offsets) -> None:
+        """Note what this consumer has committed."""
+        for owned in self.owned(offsets):
+            owned.committed = offsets[owned.topic][owned.partition]
+
+    def among(
+        self,
+        partitions: Iterable[TopicPartition],
+        places: Mapping[TopicPartition, int],
+        state: StoreState,
+        *,
+        lost: bool = False,
+    ) -> set[TopicPartition]:
+        """Return those of which the caller has records that are not committed.
+
+        `places`: the next offset of each. What is committed of `lost` ones may be another member's.
+        """
+        found = set()
+        by_group = state.group_offsets(self._group)
+        for each in partitions:
+            topic, at = state.topic_by_id(each.topic_id), places.get(each, NO_POSITION)
+            start = at if topic is None else topic.partition(each.partition).first
+            done = by_group.get(each.topic_id, {}).get(each.partition, NO_POSITION)
+            if lost:
+                done = self._owned[each].committed if each in self._owned else NO_POSITION
+            if self.reached(each, at) > max(start, done):
+                found.add(each)
+        return found
+
+    def part(
+        self,
+        partitions: Sequence[TopicPartition],
+        places: Mapping[TopicPartition, int],
+        state: StoreState,
+        *,
+        lost: bool = False,
+    ) -> bool:
+        """Forget partitions that are no longer read, before another member can have them.
+
+        True when records that the caller has of them come again elsewhere.
+        """
+        gone = self.among(partitions, places, state, lost=lost)
+        self.gone |= gone
+        for each in partitions:
+            if each in self._owned:  # an interruption may have come before
+                self._owned.pop(each).is_over = True
+            self._begins.pop(each, None)
+            self._reached.pop(each, None)
+        return bool(gone)
 
     def fenced(self) -> FencedError:
         """Return the error, once, for a commit that leaves out what another member has by now."""

@@ -37,6 +37,17 @@ class GroupOffsets:
         self._members += unit.members
         self._owned.update(unit.owned)
 
+    def note(self) -> None:
+        """Tell the consumers that their offsets are committed."""
+        committed = {
+            (group, topic_id, partition): offset
+            for (group, _, topic_id), offsets in self._offsets.items()
+            for partition, offset in offsets.items()
+        }
+        for each in self._owned:
+            key = (each.group, each.topic_id, each.partition)
+            each.committed = committed.get(key, each.committed)
+
     def unit(self) -> Unit:
         """An entry per group and topic, in the order in which they came."""
         entries = (

@@ -241,6 +241,7 @@ class Transaction:
                 pending.call_worker()
         if failure is None:
             _raise_failure(gathered)
+            self._offsets.note()
 
     def abort(self) -> None:
         """End the transaction, and store nothing of it."""

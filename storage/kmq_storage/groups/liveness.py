@@ -19,7 +19,7 @@ from kmq_storage.format.group_entries import GroupPlan, PlannedMember
 _QUIET_INTERVALS = 4
 #: ... or for this share of its timeout.
 _QUIET_SHARE = 0.5
-#: Behind a quiet member, each look begins to watch at most this many others, up to one that lives.
+#: Behind a quiet member, each look begins to watch at most this many more, up to one that lives.
 _MORE = 32
 #: The most steps that one look counts for, since the observer itself may have slept too long.
 _OVERSLEPT = 2
@@ -65,7 +65,7 @@ class Liveness:
             elif not gone:
                 if facts.showed_life or more == 1:
                     break
-                more -= 1
+                more -= epoch not in self._seen
         self._seen = seen
         self.pace(plan, own)
         return dead

@@ -13,6 +13,7 @@ import pytest
 import kmq_spark as kmq
 from kmq_spark.client.consuming.subscription import TopicPartition
 from kmq_spark.client.consuming.uncommitted import Uncommitted
+from tests.support.members import without_watch
 from tests.unit.client.stored import values
 
 PLACE = TopicPartition("two", 1, b"\1" * 16)
@@ -58,6 +59,32 @@ def test_another_subscription_that_gives_the_records_up(
             _results(two, records, first)
     with two.consumer("g", topics=["two"]) as second:
         assert _all_results(two, second) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("call", ["lag", "subscribe"])
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_records_of_a_member_that_was_replaced_though_another_one_committed_them(
+    two: kmq.Store, call: str, *, is_committed: bool
+):
+    """What it committed itself is its own; then the commit has nothing to leave out."""
+    with without_watch():
+        first, second = two.consumer("g", topics=["two"]), two.consumer("g", topics=["a"])
+    with first, second:
+        records = first.consume(2, timeout=0)
+        if is_committed:
+            first.commit()
+        second._member.place._plan_away({first._member.place.epoch})  # type: ignore[union-attr]
+        second.subscribe(["two"])
+        again = second.consume(2, timeout=0)
+        _results(two, again, second)
+        assert len(again) == (1 if is_committed else 2)
+        first.subscribe(["two"]) if call == "subscribe" else getattr(first, call)()
+        if is_committed:
+            first.commit()
+            return
+        with pytest.raises(kmq.TransactionAbortedError, match="handed out and not committed"):
+            _results(two, records, first)
+        assert values(two, "b") == [b"1", b"2"]
 
 
 def test_a_subscription_that_keeps_the_records_keeps_their_transaction(two: kmq.Store):

@@ -101,6 +101,9 @@ class Ownership:
     group: str
     topic: str
     partition: int
+    topic_id: bytes
+    #: The offset that the member committed last in it, the next to read; -1 before.
+    committed: int = -1
     is_over: bool = False
 
     def check(self) -> None:
