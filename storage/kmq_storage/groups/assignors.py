@@ -1,7 +1,7 @@
 """Assignors: which member of a group reads which partition, as pure functions.
 
 `range` and `roundrobin` give what Kafka's assignors of these names give for the same members in
-the same order; `sticky` is as even as they are and moves only what it must.
+the same order; `sticky` is as even as they are and leaves partitions where they were.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ def assign_round_robin(readers: Readers, shared: Shared, before: Mapping[Spot, i
 
 
 def assign_sticky(readers: Readers, shared: Shared, before: Mapping[Spot, int]) -> Assignment:
-    """Assign evenly, and keep as many partitions as possible where they were.
+    """Assign evenly, and keep partitions where they were.
 
-    In the result, no reader of a partition's topic has two partitions fewer than its owner.
+    In the result, no reader of a partition's topic has two partitions fewer than its owner. If all
+    members read the same topics, as few partitions move as possible. Else it may be one or two
+    more, as each move is chosen by itself.
     """
     loads = _Loads(readers)
     homeless: list[Spot] = []

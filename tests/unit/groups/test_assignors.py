@@ -121,9 +121,11 @@ def _some_assignment(counts: dict[str, int], data: st.DataObject) -> Assignment:
 @settings(max_examples=200)
 @given(st.integers(1, 40), st.lists(st.integers(0, 4), min_size=40, max_size=40))
 def test_sticky_moves_as_few_partitions_as_evenness_asks_for(count: int, owners: list[int]):
-    """Members 1 to 3 read the topic, 4 came; whose owner is 0 has none."""
-    before = {("a", n): owners[n] for n in range(count) if owners[n]}
-    found = _assigned("sticky", {"a": count}, dict.fromkeys(range(1, 5), "a"), before)
+    """Members 1 to 3 read both topics, 4 came; whose owner is 0 has none."""
+    spots = [("a", n) for n in range(count // 3)] + [("b", n) for n in range(count - count // 3)]
+    before = {spot: owner for spot, owner in zip(spots, owners, strict=False) if owner}
+    counts = {"a": count // 3, "b": count - count // 3}
+    found = _assigned("sticky", counts, dict.fromkeys(range(1, 5), "ab"), before)
     moved = sum(found[spot] != epoch for spot, epoch in before.items())
     kept = sorted(Counter(dict.fromkeys(range(1, 5), 0) | Counter(before.values())).values())
     low, extra = divmod(count, 4)
