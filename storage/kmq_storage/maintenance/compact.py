@@ -170,7 +170,7 @@ def keep_only(log: CommitLog, whole: Replacement, survivors: Survivors) -> bool:
     reader, replacer = ChunkReader(log.files), Replacer(log)
     for step in (replace(whole, rows=(row,)) for row in whole.rows):  # the oldest first
         if not _is_kept(step, survivors):
-            kept = _kept(step, reader, survivors)
+            kept = surviving(step, reader, survivors)
             if replacer.replace(step, kept, Compacted(0)) is None:
                 return False  # what comes later relies on this
     return True
@@ -191,7 +191,7 @@ class _Step:
 
     def records(self, reader: ChunkReader) -> Iterator[Slice]:
         """What stays."""
-        return _kept(self.run, reader, self.survivors)
+        return surviving(self.run, reader, self.survivors)
 
 
 class _Compaction:
@@ -309,7 +309,8 @@ def _by_segment(
             rest()
 
 
-def _kept(replaced: Replacement, reader: ChunkReader, survivors: Survivors) -> Iterator[Slice]:
+def surviving(replaced: Replacement, reader: ChunkReader, survivors: Survivors) -> Iterator[Slice]:
+    """The records of rows that stay."""
     for part in replaced.slices(reader):
         keep = survivors.of(part.offsets())
         yield part if keep.all() else part.taken(np.flatnonzero(keep))

@@ -28,6 +28,7 @@ from kmq_storage.maintenance.compact import (
     worth_compacting,
 )
 from kmq_storage.maintenance.damaged import Apart, Damaged
+from kmq_storage.maintenance.finished import drop_finished, may_drop_finished
 from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.maintenance.manner import Manner, Rest, no_rest
 from kmq_storage.maintenance.newest_runs import NewRuns, plan_newest
@@ -108,10 +109,18 @@ def tidy(
     sealed = planning(log, sealing)
     taken_in = planning(log, lambda state: _take_in(log, state, new, manner))
     compacted = planning(log, lambda state: _compact(log, state, only, manner))
-    if not (sealed.segments or compacted.after):
-        return sealed, compacted  # no run is new, so none died
-    thinned = planning(log, lambda state: _thin(log, state, only, manner))
-    return sealed, all_compacted([taken_in, compacted, thinned])
+    done = [taken_in, compacted]
+    if may_drop_finished(log.state, _of_topics(log.state, only)):
+        done.append(planning(log, lambda state: _drop(log, state, only, manner)))
+    if sealed.segments or compacted.after:  # else no run is new, so none died
+        done.append(planning(log, lambda state: _thin(log, state, only, manner)))
+    return sealed, all_compacted(done)
+
+
+def _drop(
+    log: CommitLog, state: StoreState, only: tuple[str, int] | None, manner: Manner
+) -> CompactReport:
+    return drop_finished(log, state, _of_topics(state, only), manner=manner)
 
 
 def _take_in(log: CommitLog, state: StoreState, new: NewRuns, manner: Manner) -> CompactReport:

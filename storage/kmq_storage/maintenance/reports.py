@@ -48,7 +48,8 @@ class CompactReport:
     #: The number of segments that were replaced, and of those that replace them.
     before: int = 0
     after: int = 0
-    #: Dropped records: superseded ones, messages of queues that ended, and old tombstones and ends.
+    #: Dropped records: superseded ones, finished ones of queues, messages of queues that ended, and
+    #: old tombstones and ends.
     dropped: int = 0
     #: Replacements that failed because another maintainer changed the partition meanwhile.
     conflicts: int = 0

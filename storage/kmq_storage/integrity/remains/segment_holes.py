@@ -22,17 +22,17 @@ from kmq_storage.format.segment import decode_footer
 _HOLES_MAX = 1_000
 
 
-def lost_inside(contents: pa.Buffer, row: Row) -> list[tuple[int, int]]:
+def lost_inside(contents: pa.Buffer, row: Row, *, is_queues: bool = False) -> list[tuple[int, int]]:
     """The ranges of offsets inside a segment that were lost.
 
-    Offsets inside batches don't count as lost if compaction may have removed them. ArrowException
-    when the segment can't be read.
+    Offsets inside batches don't count as lost if compaction may have removed them, or maintenance
+    as finished ones, if it is a segment of a queue's own log. ArrowException when it can't be read.
     """
     footer = contents.slice(row.position)
     chunks = decode_footer(footer, "", row.file, columns=SEALED, expected=None).chunks
     spans = np.array([(chunk.base_offset, chunk.end_offset) for chunk in chunks], np.int64)
     between = _between(spans[:, 0], spans[:, 1], row)
-    if (spans[:, 1] - spans[:, 0]).sum() == row.rows:
+    if is_queues or (spans[:, 1] - spans[:, 0]).sum() == row.rows:
         return between
     batches = _keys_and_offsets(contents)
     offsets = pa.chunked_array(map(offsets_of, batches)).to_numpy()

@@ -14,6 +14,7 @@ from kmq_storage.integrity.remains.topics import KnownTopics
 from kmq_storage.integrity.second_looks import whole_file
 from kmq_storage.log.index.offset_index import Gap
 from kmq_storage.log.state.topic_state import Topic
+from kmq_storage.names import queue_of_log
 from kmq_storage.objects.files import Files
 
 _LOST = "the manifest was lost"
@@ -166,7 +167,8 @@ class RebuiltPartition:
         """
         contents = None if row.in_run else whole_file(files, row.path(self._key))
         with suppress(pa.ArrowException, OSError):
-            return [] if contents is None else lost_inside(contents, row)
+            is_queues = queue_of_log(self._topic.name) is not None
+            return [] if contents is None else lost_inside(contents, row, is_queues=is_queues)
         return []
 
     def doubt_end(self, staged: int, inline: int) -> None:

@@ -370,6 +370,11 @@ class Source:
         if self.next < start:
             self._go_on(start)
 
+    def unfinished_in(self, start: int, end: int) -> Numbers:
+        """The offsets of unfinished records in [start, end), which is not beyond `next`."""
+        found = [rows["offset"][rows["state"] != GONE] for rows in self.rows.spans(start, end)]
+        return np.concatenate([_NONE, *found])
+
     def done_below(self, end: int) -> int:
         """The offset, at most `end`, below which all records are finished."""
         lowest = self.rows.lowest()
