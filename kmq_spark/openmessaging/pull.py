@@ -145,6 +145,7 @@ class PullConsumer(StoreUser):
         names = [name for name in wanted if name not in unbound]
         if is_changed := names != self._names:
             there = list(filter(state.find_topic, names))
+            self._reader.unsubscribe()  # else what it still reads would go on behind what was read
             self._reader.subscribe(there, on_assign=self._place)
         self._bound, self._names = bound, names
         return is_changed
