@@ -43,6 +43,7 @@ from kmq_storage.maintenance.background import CONSUMER_INTERVALS, BackgroundMai
 from kmq_storage.maintenance.last_look import LastLook
 from kmq_storage.model import Commit, TopicInfo
 from kmq_storage.names import check_name
+from kmq_storage.queues.slips import take_over_all
 
 if TYPE_CHECKING:
     from kmq_spark.client.keyed.queues import KeyedQueues
@@ -152,8 +153,9 @@ class Store(Resource, StoreGroups, OpensOrderly, StoreQueues, Finding, Upkeep):
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with its records; a later topic of the same name is a new one."""
-        topics.delete_topic(self.log, name)
+        deleted = topics.delete_topic(self.log, name)
         self.log.refresh()  # so that this handle sees it at once
+        take_over_all(self.log, self.log.state.queues, {deleted})
 
     def topics(self) -> list[TopicInfo]:
         """Describe every topic, sorted by name.

@@ -152,10 +152,11 @@ def _redefine(log: CommitLog, name: str, change: Callable[[Topic], TopicEntry]) 
     return log.refresh().topic(name).info()
 
 
-def delete_topic(log: CommitLog, name: str) -> None:
-    """Delete a topic and all groups' offsets in it; a new topic with its name has another id."""
+def delete_topic(log: CommitLog, name: str) -> bytes:
+    """Delete a topic and all groups' offsets in it; returns its id, which no later topic has."""
     topic = log.refresh().topic(check_name("topic", name))
     log.commit([Unit((TopicEntry(topic.id, name, 0, {}),))])
+    return topic.id
 
 
 def checked_settings(

@@ -171,7 +171,7 @@ def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
     if entries:
         log.commit([Unit(tuple(entries))])
         log.refresh()
-        take_over_all(log, queue, {entry.topic_id for entry in entries})
+        take_over_all(log, [queue], {entry.topic_id for entry in entries})
 
 
 def delete_queue(log: CommitLog, name: str) -> None:

@@ -253,13 +253,14 @@ def take_over_ended(log: CommitLog, queue: Queue) -> None:
         log.refresh()
 
 
-def take_over_all(log: CommitLog, queue: Queue, topic_ids: Collection[bytes]) -> None:
+def take_over_all(log: CommitLog, queues: Iterable[Queue], topic_ids: Collection[bytes]) -> None:
     """End all slips with records of topics, so that later answers for these are refused."""
-    for slip_id, slip in list(queue.slips.items()):
+    slips = [(queue.id, *each) for queue in list(queues) for each in list(queue.slips.items())]
+    for queue_id, slip_id, slip in slips:
         if any(run.topic_id in topic_ids for run in slip.runs):
             with suppress(ConflictError, NotFoundError):  # another process ended it
-                take_over(log, queue.id, SlipPage(log.files, slip_id), slip)
-    log.refresh()
+                take_over(log, queue_id, SlipPage(log.files, slip_id), slip)
+            log.refresh()
 
 
 def disown_all(log: CommitLog, queue: Queue) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -64,12 +64,17 @@ def test_an_answer_is_refused_once_its_queue_is_deleted(
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_an_answer_is_refused_once_its_topic_is_unbound_and_others_count(
-    store: kmq.Store, url: str, elsewhere: bool
+@pytest.mark.parametrize(
+    "give_up",
+    [lambda store: store.unbind_queue("q", ["t"]), lambda store: store.delete_topic("t")],
+    ids=["unbound", "deleted"],
+)
+def test_an_answer_is_refused_once_its_topic_is_given_up_and_others_count(
+    store: kmq.Store, url: str, elsewhere: bool, give_up: Callable[[kmq.Store], None]
 ):
     of_topic, direct = _held(store)
     with kmq.open(url, durability="os") as other:
-        (other if elsewhere else store).unbind_queue("q", ["t"])
+        give_up(other if elsewhere else store)
     for _ in range(2):
         with pytest.raises(kmq.LeaseExpiredError, match=r"^queue q: .* comes too late"):
             of_topic.ack()
