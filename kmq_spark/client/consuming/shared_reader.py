@@ -113,6 +113,8 @@ class SharedReader:
         """
         while True:
             seen = self._seen(group)
+            if seen.has_members:
+                check_idle(self._log, group)
             try:
                 record = None if seen.place is None else self._record(state, seen.place)
             except DataLossError as error:
@@ -144,8 +146,6 @@ class SharedReader:
         one, the second is refused. It does not wait for the disk, so after a power failure records
         may come again.
         """
-        if seen.has_members:
-            check_idle(self._log, group)
         member = self._log.environment.new_uuid().hex
         entries = (
             GroupOffsetsEntry(group, -1, seen.topic_id, ((0, place),)),

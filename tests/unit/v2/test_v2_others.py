@@ -23,6 +23,10 @@ def test_a_group_with_live_members_is_not_polled(
             array.poll("c")
         member.commit()
     assert (one.offset, array.poll("c")) == (1, KmqMessage(None, 2))
+    refused = pytest.raises(kmq.IllegalStateError, match="has a live member")
+    for group in ("c", "new"):  # nor with nothing to be had
+        with store.consumer(group, topics=[TOPIC]), refused:
+            array.poll(group)
 
 
 @pytest.mark.parametrize(
