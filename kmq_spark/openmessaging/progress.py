@@ -14,9 +14,14 @@ class Progress:
     end: int
     #: The offsets of those messages, in runs: most consumers never acknowledge any.
     open: list[range] = field(default_factory=list)
+    #: What is acknowledged and not read yet: an earlier consumer had it.
+    ahead: set[int] = field(default_factory=set)
 
     def read(self, offsets: list[int], end: int) -> None:
         """Note that all before `end` was read, and that these offsets are messages."""
+        if self.ahead:
+            offsets = [each for each in offsets if each not in self.ahead]
+            self.ahead = {each for each in self.ahead if each >= end}
         if offsets and offsets[-1] - offsets[0] + 1 == len(offsets):
             runs = [range(offsets[0], offsets[-1] + 1)]
         else:
@@ -29,6 +34,8 @@ class Progress:
 
     def finish(self, offset: int) -> None:
         """Take a message for acknowledged; nothing changes when it is already."""
+        if offset >= self.end:
+            self.ahead.add(offset)
         place = bisect_right(self.open, offset, key=attrgetter("start")) - 1
         if place >= 0 and offset in (run := self.open[place]):
             parts = range(run.start, offset), range(offset + 1, run.stop)

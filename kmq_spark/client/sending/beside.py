@@ -23,8 +23,10 @@ from kmq_storage.queues.handing import answer, id_in_store, merged
 class GroupOffsets:
     """The offsets that a transaction commits; the last word for a partition counts."""
 
-    def __init__(self) -> None:
-        self._offsets: dict[tuple[str, int, bytes], dict[int, int]] = {}
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        #: By group, topic and partition; with the generation of who commits it.
+        self._offsets: dict[tuple[str, bytes, int], tuple[int, int]] = {}
         self._members: tuple[str, ...] = ()
         self._owned = set[Ownership]()
 
@@ -32,27 +34,32 @@ class GroupOffsets:
         """Add the offsets of a unit; later ones replace earlier ones."""
         for entry in unit.entries:
             assert isinstance(entry, GroupOffsetsEntry), "nothing else was asked for"
-            key = (entry.group, entry.generation, entry.topic_id)
-            self._offsets.setdefault(key, {}).update(entry.offsets)
+            for partition, offset in entry.offsets:
+                key = (entry.group, entry.topic_id, partition)
+                self._offsets[key] = (entry.generation, offset)
         self._members += unit.members
         self._owned.update(unit.owned)
 
     def note(self) -> None:
         """Tell the consumers that their offsets are committed."""
-        committed = {
-            (group, topic_id, partition): offset
-            for (group, _, topic_id), offsets in self._offsets.items()
-            for partition, offset in offsets.items()
-        }
         for each in self._owned:
             key = (each.group, each.topic_id, each.partition)
-            each.committed = committed.get(key, each.committed)
+            each.committed = self._offsets[key][1] if key in self._offsets else each.committed
 
     def unit(self) -> Unit:
-        """An entry per group and topic, in the order in which they came."""
+        """An entry per group, generation and topic.
+
+        A member's positions in what was trimmed away meanwhile are left out.
+        """
+        found: dict[tuple[str, int, bytes], dict[int, int]] = {}
+        for (group, topic_id, partition), (generation, offset) in self._offsets.items():
+            topic = self._log.written_state().topic_by_id(topic_id)
+            is_trimmed = topic is not None and offset < topic.partition(partition).first
+            if generation == -1 or not is_trimmed:
+                found.setdefault((group, generation, topic_id), {})[partition] = offset
         entries = (
             GroupOffsetsEntry(*key, tuple(sorted(offsets.items())))
-            for key, offsets in self._offsets.items()
+            for key, offsets in found.items()
         )
         return Unit(tuple(entries), members=self._members, owned=tuple(self._owned))
 

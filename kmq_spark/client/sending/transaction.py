@@ -56,7 +56,7 @@ class Transaction:
         self._turn = threading.RLock()
         self._pending: Pending | None = None
         self._gathered: Gathered | None = None
-        self._offsets, self._acknowledged = GroupOffsets(), Acknowledged(log)
+        self._offsets, self._acknowledged = GroupOffsets(log), Acknowledged(log)
         self._keyed = KeyedAcknowledged(log)
         #: Whether the caller aborted it, and needs no error that says so.
         self._abandoned = False

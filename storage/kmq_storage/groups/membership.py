@@ -328,14 +328,14 @@ def topics_wanted(state: StoreState, plan: GroupPlan) -> Topics:
 
 
 def _inside(state: StoreState, entries: Sequence[GroupOffsetsEntry]) -> list[GroupOffsetsEntry]:
-    """These entries without offsets outside of the log."""
+    """Return these entries without offsets outside of the log, where they may be after a trim."""
     found = []
     for entry in entries:
         topic = state.topic_by_id(entry.topic_id)
         if topic is not None:
             part = topic.partition
             there = [(n, at) for n, at in entry.offsets if part(n).first <= at <= part(n).end]
-            found.append(replace(entry, offsets=tuple(there)))
+            found += [replace(entry, offsets=tuple(there))] if there else []
     return found
 
 

@@ -169,9 +169,11 @@ def unbind_queue(log: CommitLog, name: str, topics: Sequence[str]) -> None:
     ids = [state.topic(topic).id for topic in topics]
     entries = [BindEntry(queue.id, each, None) for each in ids if each in queue.bindings]
     if entries:
+        unbound = {entry.topic_id for entry in entries}
+        take_over_all(log, [queue], unbound)  # what is acknowledged by now counts
         log.commit([Unit(tuple(entries))])
         log.refresh()
-        take_over_all(log, [queue], {entry.topic_id for entry in entries})
+        take_over_all(log, [queue], unbound)
 
 
 def delete_queue(log: CommitLog, name: str) -> None:

@@ -138,6 +138,28 @@ def test_a_question_gives_no_partition_away_whose_records_are_in_the_making(
         assert _all_results(two, second) == [b"1", b"2", b"3"]
 
 
+def test_what_is_trimmed_before_the_commit_is_left_out_of_it(two: kmq.Store):
+    with two.consumer("g", topics=["two", "a"]) as consumer, two.producer() as producer:
+        producer.send_batch("a", [b"0"]).result(10)
+        records = consumer.consume(9, timeout=0)[:2]
+        consumer.seek("two", 1, 2)
+        with producer.transaction() as tx:
+            tx.send_batch("b", [record.value for record in records])
+            tx.commit_offsets(consumer)
+            two.trim("two", {1: 3})
+        assert two.describe_group("g").committed == {"a": {0: 1}, "two": {0: 0}}
+    assert len(values(two, "b")) == 2
+
+
+def test_the_last_word_for_a_partition_counts_whoever_says_it(two: kmq.Store):
+    with two.consumer("g", topics=["two"]) as consumer, two.producer() as producer:
+        with producer.transaction() as tx:
+            for offset in (1, 2, 3):
+                consumer.seek("two", 1, offset)
+                tx.commit_offsets(consumer if offset != 2 else {"g": {"two": {1: offset}}})
+        assert consumer.committed()["two"][1] == 3
+
+
 @pytest.mark.parametrize(
     ("seeks", "position", "comes_again"),
     [

@@ -45,6 +45,14 @@ def _held(store: kmq.Store) -> tuple[kmq.Delivery, kmq.Delivery]:
             return both[0], both[1]
 
 
+def test_what_was_acknowledged_before_its_topic_is_unbound_counts(store: kmq.Store):
+    queue = store.queue("q")
+    for _ in range(RECORDS):
+        queue.ack(queue.receive())
+    store.unbind_queue("q", ["t"])
+    assert queue.stats().acked == RECORDS
+
+
 @pytest.mark.parametrize("elsewhere", [False, True])
 def test_an_answer_is_refused_once_its_queue_is_deleted(
     store: kmq.Store, url: str, elsewhere: bool
