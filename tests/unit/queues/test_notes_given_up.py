@@ -47,10 +47,10 @@ def _held(store: kmq.Store) -> tuple[kmq.Delivery, kmq.Delivery]:
 
 def test_what_was_acknowledged_before_its_topic_is_unbound_counts(store: kmq.Store):
     queue = store.queue("q")
-    for _ in range(RECORDS):
+    for done in range(1, FAST + 20):
         queue.ack(queue.receive())
     store.unbind_queue("q", ["t"])
-    assert queue.stats().acked == RECORDS
+    assert queue.stats().acked == done
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
