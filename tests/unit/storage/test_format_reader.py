@@ -20,7 +20,7 @@ GOLDEN = sorted(log.parent for log in (ROOT / "tests" / "data").glob("format-*/l
 #: Their logs begin with their first commit, so that no checkpoint is needed.
 WHOLE_LOGS = [golden for golden in GOLDEN if (golden / "log" / f"{1:020d}.log").exists()]
 #: They have topics without records, or none.
-WITHOUT_RECORDS = {"format-1-gone", "format-1-groups"}
+WITHOUT_RECORDS = {"format-1-generations", "format-1-gone", "format-1-groups"}
 
 Records = dict[int, dict[str, Any]]
 

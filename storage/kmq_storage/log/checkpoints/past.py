@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import cached_property
 
+from kmq_storage.cached import cached_property
 from kmq_storage.errors import CorruptionError
 from kmq_storage.log.checkpoints.checkpoint import checkpoints, read_checkpoint
 from kmq_storage.log.state.store_state import StoreState
