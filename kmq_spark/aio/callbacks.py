@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from contextvars import ContextVar
+from dataclasses import dataclass
 from inspect import isawaitable
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
@@ -66,20 +67,7 @@ class Callbacks:
             return None
         if not callable(callback):
             raise InvalidRequestError(f"callbacks must be callable, not {callback!r}")
-        loop = asyncio.get_running_loop()
-
-        def listen(partitions: Partitions) -> None:
-            if not loop.is_running():
-                _LOGGER.warning("%r was not told of %s: its event loop ended", callback, partitions)
-                return
-            asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-            told = asyncio.run_coroutine_threadsafe(self._tell(callback, partitions, asked), loop)
-            told.add_done_callback(lambda _: asked.put(None))
-            while (work := asked.get()) is not None:
-                work()
-            told.result()
-
-        return listen
+        return _InLoop(self, asyncio.get_running_loop(), callback)
 
     async def _tell(self, callback: AsyncCallback, partitions: Partitions, asked: Any) -> None:
         _telling.set(self)
@@ -90,3 +78,26 @@ class Callbacks:
                 await answer
         finally:
             self._asked = None
+
+
+@dataclass(frozen=True, slots=True)
+class _InLoop:
+    """What the twin calls; equal for the same callback, as the twin compares them."""
+
+    callbacks: Callbacks
+    loop: asyncio.AbstractEventLoop
+    callback: AsyncCallback
+
+    def __call__(self, partitions: Partitions) -> None:
+        if not self.loop.is_running():
+            _LOGGER.warning(
+                "%r was not told of %s: its event loop ended", self.callback, partitions
+            )
+            return
+        asked: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        telling = self.callbacks._tell(self.callback, partitions, asked)
+        told = asyncio.run_coroutine_threadsafe(telling, self.loop)
+        told.add_done_callback(lambda _: asked.put(None))
+        while (work := asked.get()) is not None:
+            work()
+        told.result()

@@ -63,6 +63,21 @@ def test_on_assign_may_seek_and_on_revoke_may_commit(shop: kmq.Store, store_url:
     assert shop.describe_group("g").committed == {"t": {0: 10, 1: 10}}
 
 
+def test_another_subscription_with_the_same_callback_tells_it_of_what_is_new(
+    shop: kmq.Store, store_url: str
+):
+    told: list[Partitions] = []
+    shop.create_topic("other")
+
+    async def work() -> None:
+        async with aio.open(store_url) as twin, twin.consumer("g") as consumer:
+            for topics in (["t"], ["t", "other"]):
+                await consumer.subscribe(topics, on_assign=told.append)
+
+    _run(work())
+    assert told == [{"t": [0, 1]}, {"other": [0]}]
+
+
 def test_a_plain_callback_runs_in_the_event_loop_too(shop: kmq.Store, store_url: str):
     threads: list[int] = []
 
