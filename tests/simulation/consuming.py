@@ -92,7 +92,7 @@ class Member(Sharer):
 
     def _subscribe(self, how: Mapping[str, Any]) -> None:
         self._subscribed = False
-        self._watch.gives_up = self._consumer._in_group().place._id
+        self._watch.gives_up = self._consumer._in_group().place.id
         try:
             self._consumer.subscribe(
                 **how, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._was_lost

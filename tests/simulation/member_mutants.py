@@ -112,7 +112,7 @@ def commits_as_an_administrator(patch: pytest.MonkeyPatch) -> None:
     def entries(member: GroupMember, state: Any, offsets: Any) -> Any:
         return offset_entries(state, member.group, offsets, generation=-1)
 
-    patch.setattr(GroupMember, "entries", entries)
+    patch.setattr(GroupMember, "_entries", entries)
 
 
 def begins_at_the_first_record(patch: pytest.MonkeyPatch) -> None:
@@ -122,17 +122,23 @@ def begins_at_the_first_record(patch: pytest.MonkeyPatch) -> None:
 
 def commits_around_what_comes_again(patch: pytest.MonkeyPatch) -> None:
     """A transaction has the offsets of what its consumer still reads."""
-    patch.setattr(Assignment, "positions_to_commit", Assignment.uncommitted_positions)
+    original = Consumer._offsets_to_commit
+
+    def offsets_to_commit(consumer: Consumer, *offsets: Any) -> Any:
+        consumer._uncommitted.gone.clear()
+        return original(consumer, *offsets)
+
+    patch.setattr(Consumer, "_offsets_to_commit", offsets_to_commit)
 
 
 def looks_once_at_what_changed_twice(patch: pytest.MonkeyPatch) -> None:
     """A change of the group while a member looks at it counts as seen."""
     original = Assignment._resolve
 
-    def resolve(assignment: Assignment, state: Any, **begun: bool) -> None:
-        original(assignment, state, **begun)
+    def resolve(assignment: Assignment, state: Any, **options: Any) -> None:
+        original(assignment, state, **options)
         assert assignment._member is not None
-        assignment.generation = assignment._member.generation(assignment._log.state)
+        assignment.version = assignment._member.version(assignment._log.state)
 
     patch.setattr(Assignment, "_resolve", resolve)
 

@@ -346,7 +346,7 @@ class Source:
 
     def recall(self, run: Run) -> int:
         """Finish records that were not delivered; returns how many were unfinished."""
-        if run.first == self.next and not self._looked and not any(self.spans(run)):
+        if run.first == self.next and not self._looked and next(self.spans(run), None) is None:
             self._go_on(run.end)  # no row for each: a gap of a repair may have billions of offsets
             return run.rows
         self.see(run)
