@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kmq_spark.client.consuming.consumer import Consumer
 from kmq_spark.client.consuming.settings import ConsumerSettings
 from kmq_spark.client.consuming.subscription import Partitions
+from kmq_spark.client.sending.beside import GroupOffsets
 from kmq_storage.errors import (
     CorruptionError,
     FencedError,
@@ -20,11 +21,12 @@ from kmq_storage.errors import (
 )
 from kmq_storage.format.entries import GroupOffsetsEntry
 from kmq_storage.format.manifest import Key
+from kmq_storage.groups.membership import version_of
 from kmq_storage.log.binding.binding import Unit
 from kmq_storage.log.state.store_state import StoreState
 from kmq_storage.log.state.topic_state import Partition
 from tests.simulation.handed_out import Row, rows_in, rows_of
-from tests.simulation.sharing import GROUP, GroupWatch, Sharer, generation_of, plan_of
+from tests.simulation.sharing import GROUP, GroupWatch, Sharer, plan_of
 
 if TYPE_CHECKING:
     from tests.simulation.group_world import Sharing
@@ -207,7 +209,7 @@ class Member(Sharer):
         """It reads what is its own by the plan that it takes for seen, and keeps back nothing."""
         assignment, state = self._consumer._assignment, self._log.state
         plan = plan_of(state)
-        if assignment.generation == generation_of(state) and self._epoch in plan.members:
+        if assignment.version == version_of(state, GROUP) and self._epoch in plan.members:
             reads = {each.key for each in assignment.fetcher.positions}
             assert reads == set(plan.owned_by(self._epoch)), "it did not look at the newest plan"
             assert not reads & set(plan.targets), "somebody waits for what it does not release"
@@ -271,12 +273,18 @@ class Member(Sharer):
         self._check_committed(owed)
         self._owed.clear()
 
-    def _commit_by(self, entries: tuple[GroupOffsetsEntry, ...]) -> None:
+    def _commit_by(self, unit: Unit) -> None:
+        """As a transaction does."""
+        beside = GroupOffsets(self._log)
+        beside.add(unit)
+        unit = beside.unit()
+        entries = [each for each in unit.entries if isinstance(each, GroupOffsetsEntry)]
         if not entries:
             return
         offsets = {(each.topic_id, n): at for each in entries for n, at in each.offsets}
         self._try(offsets)
-        self._log.commit([Unit(entries)])
+        self._log.commit([unit])
+        beside.note()
         self.committed(self._log, offsets)
 
     def _try(self, offsets: Mapping[Key, int]) -> None:

@@ -56,7 +56,7 @@ def counts_what_nobody_got(patch: pytest.MonkeyPatch) -> None:
 
 def says_nothing_of_what_comes_again(patch: pytest.MonkeyPatch) -> None:
     """A commit leaves out what another member gets again."""
-    patch.setattr(Uncommitted, "part", lambda *_: False)
+    patch.setattr(Uncommitted, "part", lambda *_, **__: False)
 
 
 def loses_nothing(patch: pytest.MonkeyPatch) -> None:
