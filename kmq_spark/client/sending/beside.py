@@ -52,8 +52,9 @@ class GroupOffsets:
         A member's positions in what was trimmed away meanwhile are left out.
         """
         found: dict[tuple[str, int, bytes], dict[int, int]] = {}
+        state = self._log.recent_state()  # what was trimmed since is refused, and left out then
         for (group, topic_id, partition), (generation, offset) in self._offsets.items():
-            topic = self._log.written_state().topic_by_id(topic_id)
+            topic = state.topic_by_id(topic_id)
             is_trimmed = topic is not None and offset < topic.partition(partition).first
             if generation == -1 or not is_trimmed:
                 found.setdefault((group, generation, topic_id), {})[partition] = offset

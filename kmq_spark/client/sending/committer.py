@@ -41,8 +41,9 @@ from kmq_storage.waking import can_be_interrupted
 _LOGGER = logging.getLogger(__name__)
 
 _ATTEMPTS = 3
-#: With offsets that were trimmed away just then, the next attempt leaves these out.
-_AGAIN = (*TRY_AGAIN, OffsetOutOfRangeError)
+#: Offsets were trimmed away just then; the next attempt leaves these out.
+_TRIMMED = (OffsetOutOfRangeError,)
+_AGAIN = TRY_AGAIN + _TRIMMED
 
 
 class Committer:
@@ -148,7 +149,7 @@ class Committer:
                 written.lsn = max(written.lsn, cause.lsn)
                 continue
             left -= 1
-            if not left or transaction.in_files or not isinstance(cause, _AGAIN):
+            if not left or not isinstance(cause, _TRIMMED if transaction.in_files else _AGAIN):
                 raise cause
 
     def _encode_whole(self, written: Written, transaction: Gathered) -> None:
